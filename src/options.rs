@@ -1,0 +1,128 @@
+//! How a table behaves.
+
+use std::borrow::Cow;
+use std::hash::RandomState;
+
+/// Who goes first when a key comes free.
+///
+/// The question is only how long the head of a key's queue may be overtaken by a thread that has not queued. Among
+/// those that queue the order is always that of arrival.
+///
+/// # Examples
+///
+/// ```
+/// use perkey::{Fairness, KeyedLock, Options};
+///
+/// let tickets = KeyedLock::<String>::with_options(Options::new().fairness(Fairness::Fifo));
+/// tickets.with_key("concert", || println!("served in order of arrival"));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fairness {
+    /// A thread that runs may take a free key although others wait, until the head of the queue has been at the head
+    /// for 300 µs. From then on nobody overtakes it, and the release that makes room hands the key over to it. The
+    /// head notices at the first overtake, at every eighth one, and when it runs and finds the key taken, so it waits
+    /// for about 300 µs and eight sections at most. This is the faster mode, and the default.
+    #[default]
+    Eventual,
+    /// Nobody is ever overtaken: who asks while others wait queues behind them, and a release hands the key straight
+    /// to the head of the queue. Under contention each hand-over costs a context switch.
+    Fifo,
+}
+
+/// Settings of a table; every type's `with_options` takes them.
+///
+/// # Examples
+///
+/// ```
+/// use perkey::{Fairness, KeyedLock, Options};
+///
+/// let locks = KeyedLock::<u64>::with_options(Options::new().fairness(Fairness::Fifo).name("accounts"));
+/// ```
+///
+/// With another hasher the type of the table says so:
+///
+/// ```
+/// use std::hash::{BuildHasherDefault, DefaultHasher};
+/// use perkey::{KeyedLock, Options};
+///
+/// type Fixed = BuildHasherDefault<DefaultHasher>;
+/// let locks: KeyedLock<String, Fixed> = KeyedLock::with_options(Options::new().hasher(Fixed::default()));
+/// locks.with_key("a", || ());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Options<S = RandomState> {
+    pub(crate) hasher: S,
+    pub(crate) fairness: Fairness,
+    pub(crate) shards: Option<usize>,
+    pub(crate) name: Option<Cow<'static, str>>,
+}
+
+impl Options {
+    /// The defaults: what `new()` of every type uses.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<S> Options<S> {
+    const MIN_SHARDS: usize = 2;
+    const MAX_SHARDS: usize = 65_536;
+
+    /// Hashes keys with `hasher`. Default: [`RandomState`], which resists keys chosen to collide.
+    ///
+    /// A weak hasher does not crowd keys into one shard: hashes are mixed once more before use.
+    #[must_use]
+    pub fn hasher<S2>(self, hasher: S2) -> Options<S2> {
+        let Self { hasher: _, fairness, shards, name } = self;
+        Options { hasher, fairness, shards, name }
+    }
+
+    /// Who goes first when a key comes free. Default: [`Fairness::Eventual`].
+    #[must_use]
+    pub fn fairness(mut self, fairness: Fairness) -> Self {
+        self.fairness = fairness;
+        self
+    }
+
+    /// How many shards the table has: rounded up to a power of two, at least 2 and at most 65,536. Default: four per
+    /// core, at least 64.
+    ///
+    /// Two keys of one shard never wait for each other's holder; they share a lock for the nanoseconds in which the
+    /// table is changed. An empty shard takes 128 bytes.
+    #[must_use]
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// The table's name in panics, in [`Deadlock`](crate::Deadlock) and in `Debug`. Default: none.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The number of shards to make.
+    pub(crate) fn shard_amount(&self) -> usize {
+        let wanted = self.shards.unwrap_or_else(|| {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            cores.saturating_mul(4).max(64)
+        });
+        wanted.clamp(Self::MIN_SHARDS, Self::MAX_SHARDS).next_power_of_two()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_a_power_of_two_within_bounds() {
+        for (asked, made) in [(0, 2), (1, 2), (2, 2), (3, 4), (64, 64), (65, 128), (usize::MAX, 65_536)] {
+            assert_eq!(Options::new().shards(asked).shard_amount(), made, "asked for {asked}");
+        }
+        assert!(Options::new().shard_amount() >= 64);
+    }
+}

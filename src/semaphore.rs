@@ -1,0 +1,685 @@
+//! `KeyedSemaphore`: up to N holders per key.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use crate::error::AcquireError;
+use crate::options::Options;
+use crate::status::KeyStatus;
+use crate::table::{Ask, HasTable, Held, Kind, Table};
+use crate::wait::Wait;
+
+/// The `N` of a [`KeyedSemaphore`] whose limit is chosen at run time.
+pub const DYNAMIC: usize = 0;
+
+/// A semaphore per key: at most N permits of a key are out, and different keys do not limit each other.
+///
+/// N is in the type (`KeyedSemaphore<String, 3>`) or chosen at run time
+/// ([`KeyedSemaphore::<String>::with_limit(n)`](KeyedSemaphore::with_limit)). Limits above `u32::MAX` count as `u32::MAX`.
+///
+/// An entry exists only while a permit of its key is out or waited for. Keys are borrowed as in map look-ups: a
+/// `KeyedSemaphore<String, 3>` is called with `&str`. What [`KeyedLock`](crate::KeyedLock) says of contention, of panics,
+/// and of the key's own code holds here too. With `acquire_many`, small requests cannot crowd out a big one: once the big
+/// one is the head of the queue, [`Fairness`](crate::Fairness) bounds how long it is overtaken, and who queues behind it
+/// stays behind it.
+///
+/// # Deadlocks
+///
+/// Permits are not exclusive, so a thread may take several of one key. A thread that holds all of them and asks for one
+/// more waits for itself for ever; give such a call a time limit.
+///
+/// # Examples
+///
+/// At most two downloads per host:
+///
+/// ```
+/// use perkey::KeyedSemaphore;
+///
+/// let hosts = KeyedSemaphore::<String, 2>::new();
+/// std::thread::scope(|scope| {
+///     for n in 0..8 {
+///         let hosts = &hosts;
+///         scope.spawn(move || {
+///             let _permit = hosts.acquire(if n % 2 == 0 { "a.example" } else { "b.example" });
+///             // At most two threads are here for one host.
+///         });
+///     }
+/// });
+/// assert!(hosts.is_empty());
+/// ```
+pub struct KeyedSemaphore<K, const N: usize = DYNAMIC, S = RandomState> {
+    table: Table<K, S>,
+}
+
+/// The engine's limit; so many holders of one key cannot exist.
+fn clamp(limit: usize) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX)
+}
+
+impl<K, const N: usize> KeyedSemaphore<K, N> {
+    /// A table with `N` permits per key and the default [`Options`].
+    ///
+    /// With `N` = 0, and with no `N` at all (see [`with_limit`](KeyedSemaphore::with_limit) for that), it does not
+    /// compile. The error comes when the program is built: `cargo check` does not see it.
+    ///
+    /// ```
+    /// let hosts = perkey::KeyedSemaphore::<String, 3>::new();
+    /// ```
+    ///
+    /// ```compile_fail,E0080
+    /// let hosts = perkey::KeyedSemaphore::<String, 0>::new();
+    /// ```
+    ///
+    /// ```compile_fail,E0080
+    /// let hosts = perkey::KeyedSemaphore::<String>::new();
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_options(Options::new())
+    }
+}
+
+impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
+    /// A table with `N` permits per key and `options`. With `N` = 0 it does not compile, as [`new`](Self::new).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{Fairness, KeyedSemaphore, Options};
+    ///
+    /// let hosts = KeyedSemaphore::<String, 3>::with_options(Options::new().fairness(Fairness::Fifo));
+    /// ```
+    #[must_use]
+    pub fn with_options(options: Options<S>) -> Self {
+        const { assert!(N != DYNAMIC, "a KeyedSemaphore needs a limit: N of at least 1 in the type, or `with_limit`") };
+        Self { table: Table::new("KeyedSemaphore", clamp(N), options) }
+    }
+
+    /// How many keys have a permit out or are waited for. Exact when nothing else runs; visits the shards one after the
+    /// other.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether no permit is out or waited for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Every key that has a permit out or is waited for, and who waits; as [`KeyedLock::snapshot`](crate::KeyedLock::snapshot).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 3>::new();
+    /// let _permit = hosts.acquire("a.example");
+    /// for status in hosts.snapshot() {
+    ///     println!("{}: {} of {} permits out", status.key, status.held, status.limit);
+    /// }
+    /// ```
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<KeyStatus<K>>
+    where
+        K: Clone,
+    {
+        self.table.snapshot()
+    }
+}
+
+impl<K> KeyedSemaphore<K> {
+    /// A table with `limit` permits per key and the default [`Options`].
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is 0: nobody could ever enter.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let per_host = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(4);
+    /// let hosts = KeyedSemaphore::<String>::with_limit(per_host);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn with_limit(limit: usize) -> Self {
+        Self::with_limit_and_options(limit, Options::new())
+    }
+}
+
+impl<K, S> KeyedSemaphore<K, DYNAMIC, S> {
+    /// A table with `limit` permits per key and `options`.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{KeyedSemaphore, Options};
+    ///
+    /// let hosts = KeyedSemaphore::<String>::with_limit_and_options(4, Options::new().name("hosts"));
+    /// assert_eq!(hosts.limit("a.example"), 4);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn with_limit_and_options(limit: usize, options: Options<S>) -> Self {
+        assert!(limit > 0, "a KeyedSemaphore with a limit of 0 would never let anybody in: give it at least 1");
+        Self { table: Table::new("KeyedSemaphore", clamp(limit), options) }
+    }
+}
+
+impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
+    #[inline]
+    #[track_caller]
+    fn one() -> Ask {
+        Ask { weight: 1, kind: Kind::Permit, location: Location::caller() }
+    }
+
+    #[track_caller]
+    fn many(&self, permits: usize, wait: &Wait) -> Result<Ask, AcquireError> {
+        if wait.is_cancelled() {
+            return Err(AcquireError::Cancelled);
+        }
+        let limit = self.table.limit();
+        match u32::try_from(permits) {
+            Ok(weight) if (1..=limit).contains(&weight) => Ok(Ask { weight, ..Self::one() }),
+            _ => Err(AcquireError::OverLimit { requested: permits, limit: limit as usize }),
+        }
+    }
+
+    /// Takes a permit of `key`, waiting until one is free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 2>::new();
+    /// let first = hosts.acquire("a.example");
+    /// let second = hosts.acquire("a.example");
+    /// assert_eq!(hosts.available_permits("a.example"), 0);
+    /// # drop((first, second));
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn acquire<Q>(&self, key: &Q) -> KeyedPermit<'_, K, N, S>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        match self.table.acquire(key, Self::one()) {
+            Ok(id) => KeyedPermit::new(Held::new(self, id)),
+            Err(error) => unreachable!("a request for one permit waits until it is granted: {error}"),
+        }
+    }
+
+    /// Takes a permit of `key` if that needs no waiting.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 1>::new();
+    /// let permit = hosts.try_acquire("a.example");
+    /// assert!(permit.is_some());
+    /// assert!(hosts.try_acquire("a.example").is_none());
+    /// ```
+    #[inline]
+    #[track_caller]
+    #[must_use = "if the permit is dropped at once, it is free again"]
+    pub fn try_acquire<Q>(&self, key: &Q) -> Option<KeyedPermit<'_, K, N, S>>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let id = self.table.try_acquire(key, Self::one())?;
+        Some(KeyedPermit::new(Held::new(self, id)))
+    }
+
+    /// Takes a permit of `key`, waiting for at most `duration`; `None` if the time is up.
+    ///
+    /// [`Duration::ZERO`] tries once; a duration too long for the clock waits for ever.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 2>::new();
+    /// match hosts.try_acquire_for("a.example", Duration::from_millis(50)) {
+    ///     Some(_permit) => println!("go"),
+    ///     None => println!("both permits are still out after 50 ms"),
+    /// }
+    /// ```
+    #[track_caller]
+    #[must_use = "if the permit is dropped at once, it is free again"]
+    pub fn try_acquire_for<Q>(&self, key: &Q, duration: Duration) -> Option<KeyedPermit<'_, K, N, S>>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        self.acquire_with(key, duration).ok()
+    }
+
+    /// Takes a permit of `key`, waiting as `wait` allows, and says why if it does not come to that.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`](AcquireError::Cancelled), [`Busy`](AcquireError::Busy), [`QueueFull`](AcquireError::QueueFull),
+    /// [`Timeout`](AcquireError::Timeout).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, KeyedSemaphore, Wait};
+    ///
+    /// let hosts = KeyedSemaphore::<String, 1>::new();
+    /// let _permit = hosts.acquire("a.example");
+    /// let error = hosts.acquire_with("a.example", Wait::forever().max_queued(0)).unwrap_err();
+    /// assert_eq!(error, AcquireError::QueueFull);
+    /// ```
+    #[track_caller]
+    pub fn acquire_with<Q>(&self, key: &Q, wait: impl Into<Wait>) -> Result<KeyedPermit<'_, K, N, S>, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let id = self.table.acquire_with(key, Self::one(), &wait.into())?;
+        Ok(KeyedPermit::new(Held::new(self, id)))
+    }
+
+    /// Takes `permits` permits of `key` together, waiting as `wait` allows.
+    ///
+    /// # Errors
+    ///
+    /// [`OverLimit`](AcquireError::OverLimit) at once if `permits` is 0 or above the limit, and those of
+    /// [`acquire_with`](Self::acquire_with).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, KeyedSemaphore, Wait};
+    ///
+    /// let hosts = KeyedSemaphore::<String, 3>::new();
+    /// let permit = hosts.acquire_many("a.example", 2, Wait::forever())?;
+    /// assert_eq!(hosts.available_permits("a.example"), 1);
+    /// drop(permit);
+    /// let error = hosts.acquire_many("a.example", 4, Wait::forever()).unwrap_err();
+    /// assert_eq!(error, AcquireError::OverLimit { requested: 4, limit: 3 });
+    /// # Ok::<(), AcquireError>(())
+    /// ```
+    #[track_caller]
+    pub fn acquire_many<Q>(
+        &self,
+        key: &Q,
+        permits: usize,
+        wait: impl Into<Wait>,
+    ) -> Result<KeyedPermit<'_, K, N, S>, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let wait = wait.into();
+        let id = self.table.acquire_with(key, self.many(permits, &wait)?, &wait)?;
+        Ok(KeyedPermit::new(Held::new(self, id)))
+    }
+
+    /// As [`acquire`](Self::acquire), with a permit that can be moved to another thread and keeps the table alive.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = Arc::new(KeyedSemaphore::<String, 2>::new());
+    /// let permit = hosts.acquire_arc("a.example");
+    /// let worker = std::thread::spawn(move || {
+    ///     // ... the download ...
+    ///     drop(permit);
+    /// });
+    /// worker.join().unwrap();
+    /// ```
+    #[track_caller]
+    pub fn acquire_arc<Q>(self: &Arc<Self>, key: &Q) -> ArcKeyedPermit<K, N, S>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        match self.table.acquire(key, Self::one()) {
+            Ok(id) => ArcKeyedPermit { held: Held::new(Arc::clone(self), id) },
+            Err(error) => unreachable!("a request for one permit waits until it is granted: {error}"),
+        }
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), with a permit that can be moved to another thread and keeps the table alive.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = Arc::new(KeyedSemaphore::<String, 1>::new());
+    /// let permit = hosts.try_acquire_arc("a.example");
+    /// assert!(permit.is_some());
+    /// ```
+    #[track_caller]
+    #[must_use = "if the permit is dropped at once, it is free again"]
+    pub fn try_acquire_arc<Q>(self: &Arc<Self>, key: &Q) -> Option<ArcKeyedPermit<K, N, S>>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let id = self.table.try_acquire(key, Self::one())?;
+        Some(ArcKeyedPermit { held: Held::new(Arc::clone(self), id) })
+    }
+
+    /// As [`acquire_with`](Self::acquire_with), with a permit that can be moved to another thread and keeps the table
+    /// alive.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_with`](Self::acquire_with).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = Arc::new(KeyedSemaphore::<String, 1>::new());
+    /// let permit = hosts.acquire_arc_with("a.example", Duration::from_secs(1))?;
+    /// # Ok::<(), perkey::AcquireError>(())
+    /// ```
+    #[track_caller]
+    pub fn acquire_arc_with<Q>(
+        self: &Arc<Self>,
+        key: &Q,
+        wait: impl Into<Wait>,
+    ) -> Result<ArcKeyedPermit<K, N, S>, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let id = self.table.acquire_with(key, Self::one(), &wait.into())?;
+        Ok(ArcKeyedPermit { held: Held::new(Arc::clone(self), id) })
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), with a permit that can be moved to another thread and keeps the table
+    /// alive.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use perkey::{KeyedSemaphore, Wait};
+    ///
+    /// let hosts = Arc::new(KeyedSemaphore::<String, 3>::new());
+    /// let permit = hosts.acquire_many_arc("a.example", 3, Wait::now())?;
+    /// std::thread::spawn(move || drop(permit)).join().unwrap();
+    /// assert_eq!(hosts.available_permits("a.example"), 3);
+    /// # Ok::<(), perkey::AcquireError>(())
+    /// ```
+    #[track_caller]
+    pub fn acquire_many_arc<Q>(
+        self: &Arc<Self>,
+        key: &Q,
+        permits: usize,
+        wait: impl Into<Wait>,
+    ) -> Result<ArcKeyedPermit<K, N, S>, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let wait = wait.into();
+        let id = self.table.acquire_with(key, self.many(permits, &wait)?, &wait)?;
+        Ok(ArcKeyedPermit { held: Held::new(Arc::clone(self), id) })
+    }
+
+    /// Runs `work` with a permit of `key`, waiting until one is free. A panic in `work` gives the permit back.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of `work`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 2>::new();
+    /// let page = hosts.with_key("a.example", || "<html>");
+    /// # assert_eq!(page, "<html>");
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn with_key<Q, R>(&self, key: &Q, work: impl FnOnce() -> R) -> R
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let _permit = self.acquire(key);
+        work()
+    }
+
+    /// Runs `work` if a permit of `key` can be had without waiting; `None` if not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 1>::new();
+    /// let _permit = hosts.acquire("a.example");
+    /// assert_eq!(hosts.try_with_key("a.example", || "ran"), None);
+    /// assert_eq!(hosts.try_with_key("b.example", || "ran"), Some("ran"));
+    /// ```
+    #[inline]
+    #[track_caller]
+    #[must_use = "if no permit was free, `work` did not run"]
+    pub fn try_with_key<Q, R>(&self, key: &Q, work: impl FnOnce() -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let _permit = self.try_acquire(key)?;
+        Some(work())
+    }
+
+    /// Runs `work` with a permit of `key`, waiting for it as `wait` allows. The time limit is for the wait, not for
+    /// `work`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire_with`](Self::acquire_with); `work` did not run then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 2>::new();
+    /// let page = hosts.with_key_within("a.example", Duration::from_secs(5), || "<html>")?;
+    /// # assert_eq!(page, "<html>");
+    /// # Ok::<(), perkey::AcquireError>(())
+    /// ```
+    #[track_caller]
+    pub fn with_key_within<Q, R>(
+        &self,
+        key: &Q,
+        wait: impl Into<Wait>,
+        work: impl FnOnce() -> R,
+    ) -> Result<R, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let _permit = self.acquire_with(key, wait)?;
+        Ok(work())
+    }
+
+    /// How many permits `key` has in all.
+    #[must_use]
+    pub fn limit<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        self.table.query(key, |slot| slot.limit()).unwrap_or(self.table.limit()) as usize
+    }
+
+    /// How many permits of `key` are free; all of them if the key is absent. Another thread may change that before you
+    /// look at the answer. Free permits may be spoken for by a thread that waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String, 3>::new();
+    /// let _permit = hosts.acquire("a.example");
+    /// assert_eq!(hosts.available_permits("a.example"), 2);
+    /// assert_eq!(hosts.available_permits("b.example"), 3);
+    /// ```
+    #[must_use]
+    pub fn available_permits<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        self.table.query(key, |slot| slot.available()).unwrap_or(self.table.limit()) as usize
+    }
+
+    /// Whether any permit of `key` is out.
+    #[must_use]
+    pub fn is_locked<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        self.table.query(key, |slot| slot.taken() > 0).unwrap_or(false)
+    }
+
+    /// How many requests wait for permits of `key`.
+    #[must_use]
+    pub fn waiters<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        self.table.query(key, |slot| slot.waiters()).unwrap_or(0)
+    }
+}
+
+/// As [`with_options`](KeyedSemaphore::with_options) with the defaults; for a type without `N` it does not compile.
+impl<K, const N: usize, S: Default> Default for KeyedSemaphore<K, N, S> {
+    fn default() -> Self {
+        Self::with_options(Options::default())
+    }
+}
+
+impl<K, const N: usize, S> fmt::Debug for KeyedSemaphore<K, N, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.table.debug(f)
+    }
+}
+
+impl<K, const N: usize, S> HasTable for KeyedSemaphore<K, N, S> {
+    type Key = K;
+    type Hasher = S;
+
+    #[inline]
+    fn table(&self) -> &Table<K, S> {
+        &self.table
+    }
+}
+
+/// Permits of one key of a [`KeyedSemaphore`], out until this is dropped.
+///
+/// It stays on its thread; for one that may move, see [`KeyedSemaphore::acquire_arc`]. Forgetting it
+/// ([`std::mem::forget`]) keeps its permits out for ever and breaks nothing else.
+///
+/// ```compile_fail,E0277
+/// let hosts = perkey::KeyedSemaphore::<u32, 2>::new();
+/// let permit = hosts.acquire(&1);
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || drop(permit));
+/// });
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// let hosts = perkey::KeyedSemaphore::<u32, 2>::new();
+/// let permit = hosts.acquire(&1);
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| println!("{permit:?}"));
+/// });
+/// ```
+#[must_use = "if the permit is dropped at once, it is free again"]
+pub struct KeyedPermit<'a, K, const N: usize = DYNAMIC, S = RandomState> {
+    held: Held<&'a KeyedSemaphore<K, N, S>>,
+    not_send: PhantomData<MutexGuard<'static, ()>>,
+}
+
+impl<'a, K, const N: usize, S> KeyedPermit<'a, K, N, S> {
+    #[inline]
+    fn new(held: Held<&'a KeyedSemaphore<K, N, S>>) -> Self {
+        Self { held, not_send: PhantomData }
+    }
+}
+
+impl<K, const N: usize, S> fmt::Debug for KeyedPermit<'_, K, N, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedPermit").field("permits", &self.held.permits()).finish_non_exhaustive()
+    }
+}
+
+/// Permits of one key of a [`KeyedSemaphore`], out until this is dropped, on whatever thread that is. It keeps the table
+/// alive.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use perkey::{ArcKeyedPermit, KeyedSemaphore};
+///
+/// let hosts = Arc::new(KeyedSemaphore::<String, 2>::new());
+/// let (jobs, queue) = mpsc::channel::<ArcKeyedPermit<String, 2>>();
+/// let worker = std::thread::spawn(move || queue.into_iter().for_each(drop));
+/// jobs.send(hosts.acquire_arc("a.example")).unwrap();
+/// drop(jobs);
+/// worker.join().unwrap();
+/// assert!(hosts.is_empty());
+/// ```
+#[must_use = "if the permit is dropped at once, it is free again"]
+pub struct ArcKeyedPermit<K, const N: usize = DYNAMIC, S = RandomState> {
+    held: Held<Arc<KeyedSemaphore<K, N, S>>>,
+}
+
+impl<K, const N: usize, S> fmt::Debug for ArcKeyedPermit<K, N, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArcKeyedPermit").field("permits", &self.held.permits()).finish_non_exhaustive()
+    }
+}

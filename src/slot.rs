@@ -1,0 +1,362 @@
+//! The state machine of one key: who holds it, who waits, who is next.
+//!
+//! Pure: no threads, no map, no clock of its own. The table calls it under the key's shard lock and hands it a clock,
+//! which is read only where a decision needs it. `S` is a waiter's *seat*: whatever the caller needs to ring that
+//! waiter. The tests below run it against a naive model.
+//!
+//! # States of a slot
+//!
+//! | state | taken | queue | a newcomer | leaves the state by |
+//! |---|---|---|---|---|
+//! | absent | | | makes the slot and holds it | acquire → held |
+//! | held | > 0 | empty | takes what fits, else queues | last release → absent; enqueue → blocked |
+//! | blocked | > 0 | head does not fit | `Eventual`: takes what fits until the head is due; `Fifo`: queues | release that makes room → rung or a grant |
+//! | rung | ≥ 0 | head fits and was rung (`Eventual` only) | as for blocked | the head looks → held or blocked; a newcomer takes → blocked |
+//!
+//! # States of a waiter
+//!
+//! | state | is | becomes |
+//! |---|---|---|
+//! | queued | in the queue, not first | head, when those before it are gone; gone, by `abandon` |
+//! | head | first in the queue | rung, when it fits; due, once it was overtaken and 300 µs have passed |
+//! | rung | head, told to look | head again, by a look that finds no room; granted, by one that finds it |
+//! | due | head, perhaps rung too; nobody overtakes it | granted, by the release that makes room, or its own look |
+//! | granted | no longer in the queue: its permits are in `taken` | a holder |
+//! | gone | no longer in the queue, by its own `abandon` | |
+//!
+//! # Invariants, after every call
+//!
+//! 1. `taken ≤ limit`.
+//! 2. If the head of the queue fits, it has been rung and has not looked since. (Under `Fifo`, and for a head that is due
+//!    when room is made, it has been granted instead and is no longer in the queue.)
+//! 3. Only the head is rung or due, and a waiter has at most one ring outstanding. Both go when the head changes.
+//! 4. Waiters leave the queue by a grant in order of arrival.
+//! 5. Under `Fifo` nobody takes permits while others wait; under `Eventual` nobody while the head is due.
+//! 6. A ticket that is not in the queue, and that its waiter has not abandoned, was granted. Tickets are not used twice
+//!    in the life of a slot, and a slot lives while anything is taken, so a late ring cannot be taken for a grant.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::fault::{Fault, planted};
+use crate::options::Fairness;
+
+/// How long the head of a queue may be overtaken under [`Fairness::Eventual`].
+pub(crate) const WINDOW: Duration = Duration::from_micros(300);
+
+/// The clock is read on the first overtake of a head and then on every one of this many.
+pub(crate) const OVERTAKES_PER_CLOCK_READ: u32 = 8;
+
+/// What a caller wants of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// How many permits.
+    pub(crate) weight: u32,
+    /// The thread to record as the exclusive owner, or 0 for none.
+    pub(crate) owner: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot<S> {
+    taken: u32,
+    limit: u32,
+    owner: u64,
+    /// Made by the first waiter, and kept, because it hands out the slot's tickets.
+    queue: Option<Box<Queue<S>>>,
+}
+
+#[derive(Debug)]
+struct Queue<S> {
+    fairness: Fairness,
+    next_ticket: u64,
+    /// By ticket: in order of arrival, and a waiter that gives up leaves in O(log n).
+    waiting: BTreeMap<u64, Queued<S>>,
+    /// Of the first in `waiting`; without meaning while that is empty.
+    head: Head,
+}
+
+#[derive(Debug)]
+struct Queued<S> {
+    request: Request,
+    seat: S,
+}
+
+#[derive(Debug)]
+struct Head {
+    since: Instant,
+    overtakes: u32,
+    rung: bool,
+    due: bool,
+}
+
+/// A waiter's place in the queue of its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// What a waiter finds when it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The permits are the caller's.
+    Granted,
+    /// Still in the queue.
+    Queued,
+}
+
+/// What a waiter that gives up finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abandon {
+    /// Too late: the permits are the caller's.
+    Granted,
+    /// It has left the queue.
+    Left,
+}
+
+/// The waiters to ring once the shard lock is let go.
+#[derive(Debug)]
+#[must_use = "a waiter that is not rung sleeps on"]
+pub(crate) struct Bells<S> {
+    first: Option<S>,
+    // Only several permits that come free at once ring more than one.
+    rest: Vec<S>,
+}
+
+impl<S> Slot<S> {
+    /// A slot made for its first holder.
+    #[inline]
+    pub(crate) fn held(limit: u32, request: Request) -> Self {
+        Self { taken: request.weight, limit, owner: request.owner, queue: None }
+    }
+
+    /// How many permits are taken.
+    pub(crate) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(crate) fn available(&self) -> u32 {
+        self.limit.saturating_sub(self.taken)
+    }
+
+    /// Whether `thread` holds the key exclusively. `thread` is not 0.
+    pub(crate) fn is_owned_by(&self, thread: u64) -> bool {
+        self.owner == thread
+    }
+
+    /// How many wait.
+    pub(crate) fn waiters(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.waiting.len())
+    }
+
+    /// Who waits, in order of arrival, and for how many permits.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&S, u32)> {
+        self.queue.iter().flat_map(|queue| queue.waiting.values().map(|waiter| (&waiter.seat, waiter.request.weight)))
+    }
+
+    /// Whether nobody holds or waits: the slot's entry goes in the critical section that finds it so.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.taken == 0 && !self.has_waiters()
+    }
+
+    /// Whether the release of `weight` leaves the slot idle.
+    #[inline]
+    pub(crate) fn is_last_hold(&self, weight: u32) -> bool {
+        self.taken == weight && !self.has_waiters()
+    }
+
+    #[inline]
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| !queue.waiting.is_empty())
+    }
+
+    #[inline]
+    fn take(&mut self, request: Request) {
+        self.taken += request.weight;
+        self.owner = request.owner;
+    }
+
+    /// Takes the permits for a newcomer, if they are free and nobody who waits forbids it.
+    #[inline]
+    pub(crate) fn try_take(&mut self, request: Request, clock: impl Fn() -> Instant) -> bool {
+        if request.weight > self.available() {
+            return false;
+        }
+        if let Some(queue) = &mut self.queue
+            && !queue.waiting.is_empty()
+            && !queue.lets_overtake(clock)
+        {
+            return false;
+        }
+        self.take(request);
+        true
+    }
+}
+
+impl<S: Clone> Slot<S> {
+    /// Queues a request that [`try_take`](Self::try_take) has just refused.
+    pub(crate) fn enqueue(&mut self, fairness: Fairness, request: Request, seat: S, now: Instant) -> Ticket {
+        let queue = self.queue.get_or_insert_with(|| Box::new(Queue::new(fairness, now)));
+        if queue.waiting.is_empty() {
+            queue.head = Head::new(now);
+        }
+        let ticket = queue.next_ticket;
+        queue.next_ticket += 1;
+        queue.waiting.insert(ticket, Queued { request, seat });
+        Ticket(ticket)
+    }
+
+    /// A waiter looks what has become of its request; if it is the head and fits, it takes its permits.
+    pub(crate) fn look(&mut self, ticket: Ticket, clock: impl Fn() -> Instant, bells: &mut Bells<S>) -> Look {
+        if planted(Fault::RingIsGrant) && self.remove(ticket) {
+            return Look::Granted;
+        }
+        let available = self.available();
+        let Some(queue) = self.queue.as_deref_mut().filter(|queue| queue.waiting.contains_key(&ticket.0)) else {
+            return Look::Granted;
+        };
+        let Some(entry) = queue.waiting.first_entry().filter(|entry| *entry.key() == ticket.0) else {
+            return Look::Queued;
+        };
+        queue.head.rung = false;
+        if entry.get().request.weight > available {
+            queue.head.notice_the_time(clock);
+            return Look::Queued;
+        }
+        let request = entry.remove().request;
+        queue.change_head(&clock);
+        self.take(request);
+        if !planted(Fault::OneRingForTwoPermits) {
+            self.settle(clock, bells);
+        }
+        Look::Granted
+    }
+
+    /// Gives permits back. With `hand_over` the head of the queue gets them whatever the mode.
+    pub(crate) fn release(&mut self, weight: u32, hand_over: bool, clock: impl Fn() -> Instant, bells: &mut Bells<S>) {
+        self.taken = self.taken.saturating_sub(weight);
+        self.owner = 0;
+        if hand_over && let Some(queue) = &mut self.queue {
+            queue.head.due = true;
+        }
+        self.settle(clock, bells);
+    }
+
+    /// A waiter gives up. If it was granted meanwhile the grant stands.
+    pub(crate) fn abandon(&mut self, ticket: Ticket, clock: impl Fn() -> Instant, bells: &mut Bells<S>) -> Abandon {
+        let Some(queue) = self.queue.as_deref_mut().filter(|queue| queue.waiting.contains_key(&ticket.0)) else {
+            return if planted(Fault::GrantLost) { Abandon::Left } else { Abandon::Granted };
+        };
+        let was_head = queue.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket.0);
+        queue.waiting.remove(&ticket.0);
+        if was_head {
+            queue.change_head(&clock);
+            if !planted(Fault::HeadLeavesUnsettled) {
+                self.settle(clock, bells);
+            }
+        }
+        Abandon::Left
+    }
+
+    /// Brings invariant 2 about; the end of every change that can make room or a new head.
+    fn settle(&mut self, clock: impl Fn() -> Instant, bells: &mut Bells<S>) {
+        loop {
+            let available = self.available();
+            let Some(queue) = self.queue.as_deref_mut() else { return };
+            let Some(entry) = queue.waiting.first_entry() else { return };
+            if entry.get().request.weight > available {
+                return;
+            }
+            let already_rung = queue.head.rung && !planted(Fault::RungTwice);
+            if !queue.head.due && queue.fairness != Fairness::Fifo {
+                if !already_rung {
+                    queue.head.rung = true;
+                    bells.push(entry.get().seat.clone());
+                }
+                return;
+            }
+            let Queued { request, seat } = entry.remove();
+            if !already_rung {
+                bells.push(seat);
+            }
+            queue.change_head(&clock);
+            self.take(request);
+        }
+    }
+
+    /// What the fault "a ring is a grant" does instead of looking.
+    fn remove(&mut self, ticket: Ticket) -> bool {
+        self.queue.as_mut().is_some_and(|queue| queue.waiting.remove(&ticket.0).is_some())
+    }
+}
+
+impl<S> Queue<S> {
+    fn new(fairness: Fairness, now: Instant) -> Self {
+        Self { fairness, next_ticket: 0, waiting: BTreeMap::new(), head: Head::new(now) }
+    }
+
+    /// Whether a newcomer may take free permits although others wait. Counts the overtake if so.
+    #[cold]
+    fn lets_overtake(&mut self, clock: impl Fn() -> Instant) -> bool {
+        match self.fairness {
+            Fairness::Fifo => planted(Fault::FifoBarges),
+            Fairness::Eventual => self.head.lets_overtake(clock),
+        }
+    }
+
+    /// After the first in `waiting` has left.
+    fn change_head(&mut self, clock: impl Fn() -> Instant) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let rung = planted(Fault::RungOutlivesHead) && self.head.rung;
+        self.head = Head { rung, ..Head::new(clock()) };
+    }
+}
+
+impl Head {
+    fn new(since: Instant) -> Self {
+        Self { since, overtakes: 0, rung: false, due: false }
+    }
+
+    fn lets_overtake(&mut self, clock: impl Fn() -> Instant) -> bool {
+        if self.overtakes.is_multiple_of(OVERTAKES_PER_CLOCK_READ) {
+            self.notice_the_time(clock);
+        }
+        if self.due {
+            return false;
+        }
+        self.overtakes = self.overtakes.wrapping_add(1);
+        true
+    }
+
+    fn notice_the_time(&mut self, clock: impl Fn() -> Instant) {
+        if !self.due && !planted(Fault::NeverDue) {
+            self.due = clock().saturating_duration_since(self.since) >= WINDOW;
+        }
+    }
+}
+
+impl<S> Bells<S> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { first: None, rest: Vec::new() }
+    }
+
+    fn push(&mut self, seat: S) {
+        match self.first {
+            None => self.first = Some(seat),
+            Some(_) => self.rest.push(seat),
+        }
+    }
+}
+
+impl<S> IntoIterator for Bells<S> {
+    type Item = S;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<S>, std::vec::IntoIter<S>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.rest)
+    }
+}

@@ -1,0 +1,38 @@
+//! The one place that names parking_lot, DashMap and the clock.
+//!
+//! Under `cfg(loom)` the same names are stand-ins that loom can explore, so the models in `tests/loom.rs` run the
+//! protocol of the other files as it is. DashMap itself is replaced there: loom proves our protocol, not DashMap.
+
+#[cfg(loom)]
+mod loom;
+#[cfg(loom)]
+pub(crate) use self::loom::*;
+
+#[cfg(not(loom))]
+pub(crate) use self::real::*;
+
+#[cfg(not(loom))]
+mod real {
+    use std::hash::{BuildHasher, Hash};
+    use std::time::Instant;
+
+    pub(crate) use dashmap::{DashMap, SharedValue};
+    pub(crate) use parking_lot::{Condvar, Mutex};
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use std::thread_local;
+
+    pub(crate) fn now() -> Instant {
+        Instant::now()
+    }
+
+    /// Visits every entry, one shard after the other, under the shard's read lock.
+    pub(crate) fn for_each<K: Hash + Eq, V, S: BuildHasher + Clone>(
+        map: &DashMap<K, V, S>,
+        mut visit: impl FnMut(&K, &V),
+    ) {
+        for entry in map {
+            visit(entry.key(), entry.value());
+        }
+    }
+}

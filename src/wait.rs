@@ -1,0 +1,158 @@
+//! How long a call may wait, and what ends it early.
+
+use std::time::{Duration, Instant};
+
+use crate::cancel::CancellationToken;
+use crate::sync;
+
+/// How long a call may wait for a key, and what ends the wait early.
+///
+/// Every `_with` and `_within` call takes `impl Into<Wait>`: a [`Duration`], an [`Instant`], a
+/// [`&CancellationToken`](CancellationToken), or a `Wait` that combines them. A duration starts at the call, so one
+/// `Wait` can be used for many calls by reference.
+///
+/// * A duration too long for the clock means "for ever".
+/// * With no time at all (`Wait::now()`, [`Duration::ZERO`], an instant that has passed) exactly one attempt is made.
+/// * A wait with an already cancelled token fails with [`Cancelled`](crate::AcquireError::Cancelled) even if the key is
+///   free.
+/// * If a grant and a time-out or a cancellation meet, the grant wins.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use perkey::{CancellationToken, KeyedLock, Wait};
+///
+/// let locks = KeyedLock::<String>::new();
+/// let shutdown = CancellationToken::new();
+/// let wait = Wait::at_most(Duration::from_secs(2)).or_cancelled(&shutdown).max_queued(100);
+/// for host in ["a.example", "b.example"] {
+///     match locks.lock_with(host, &wait) {
+///         Ok(_guard) => println!("{host} is ours"),
+///         Err(error) => println!("{host}: {error}"),
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a `Wait` does nothing until a call takes it"]
+pub struct Wait {
+    time: Time,
+    // One token is the common case, and costs no allocation.
+    token: Option<CancellationToken>,
+    more_tokens: Vec<CancellationToken>,
+    max_queued: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    Forever,
+    AtMost(Duration),
+    Until(Instant),
+}
+
+/// When a wait that has begun ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deadline {
+    /// Before it began: one attempt is all.
+    Passed,
+    At(Instant),
+    Never,
+}
+
+impl Wait {
+    pub(crate) const FOREVER: Self = Self::new(Time::Forever);
+
+    const fn new(time: Time) -> Self {
+        Self { time, token: None, more_tokens: Vec::new(), max_queued: usize::MAX }
+    }
+
+    /// Waits until the key is granted. The default.
+    pub const fn forever() -> Self {
+        Self::FOREVER
+    }
+
+    /// Does not wait: one attempt.
+    pub const fn now() -> Self {
+        Self::new(Time::AtMost(Duration::ZERO))
+    }
+
+    /// Waits for at most `duration`, which starts at the call that takes the `Wait`.
+    pub const fn at_most(duration: Duration) -> Self {
+        Self::new(Time::AtMost(duration))
+    }
+
+    /// Waits until `instant`.
+    pub const fn until(instant: Instant) -> Self {
+        Self::new(Time::Until(instant))
+    }
+
+    /// Ends the wait when `token` is cancelled. Called twice, both tokens count.
+    pub fn or_cancelled(mut self, token: &CancellationToken) -> Self {
+        match self.token {
+            None => self.token = Some(token.clone()),
+            Some(_) => self.more_tokens.push(token.clone()),
+        }
+        self
+    }
+
+    /// Gives up at once, with [`QueueFull`](crate::AcquireError::QueueFull), if `count` requests already wait for the
+    /// key. With 0 the call never queues. Default: no bound.
+    pub fn max_queued(mut self, count: usize) -> Self {
+        self.max_queued = count;
+        self
+    }
+
+    /// When a wait that begins now ends.
+    pub(crate) fn deadline(&self) -> Deadline {
+        match self.time {
+            Time::Forever => Deadline::Never,
+            Time::AtMost(Duration::ZERO) => Deadline::Passed,
+            Time::AtMost(duration) => sync::now().checked_add(duration).map_or(Deadline::Never, Deadline::At),
+            Time::Until(instant) if instant <= sync::now() => Deadline::Passed,
+            Time::Until(instant) => Deadline::At(instant),
+        }
+    }
+
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = &CancellationToken> {
+        self.token.iter().chain(&self.more_tokens)
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.tokens().any(CancellationToken::is_cancelled)
+    }
+
+    /// Whether a request may queue behind `waiters` others.
+    pub(crate) fn may_queue_behind(&self, waiters: usize) -> bool {
+        waiters < self.max_queued
+    }
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self::FOREVER
+    }
+}
+
+impl From<Duration> for Wait {
+    fn from(duration: Duration) -> Self {
+        Self::at_most(duration)
+    }
+}
+
+impl From<Instant> for Wait {
+    fn from(instant: Instant) -> Self {
+        Self::until(instant)
+    }
+}
+
+impl From<&CancellationToken> for Wait {
+    fn from(token: &CancellationToken) -> Self {
+        Self::FOREVER.or_cancelled(token)
+    }
+}
+
+impl From<&Wait> for Wait {
+    fn from(wait: &Wait) -> Self {
+        wait.clone()
+    }
+}
