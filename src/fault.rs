@@ -15,7 +15,7 @@ pub(crate) enum Fault {
     OneRingForTwoPermits,
     /// A head that gives up does not settle the slot.
     HeadLeavesUnsettled,
-    /// A ring is taken for a grant.
+    /// A head that was rung takes its permits without looking whether they are free.
     RingIsGrant,
     /// A waiter clears its signal after it looked, just before it parks.
     ClearBeforePark,
@@ -37,6 +37,29 @@ pub(crate) const fn planted(_: Fault) -> bool {
 
 #[cfg(any(test, loom))]
 pub(crate) fn planted(fault: Fault) -> bool {
-    static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    PLANTED.get_or_init(|| std::env::var("PERKEY_FAULT").ok()).as_deref() == Some(&*format!("{fault:?}"))
+    static PLANTED: std::sync::OnceLock<Option<Fault>> = std::sync::OnceLock::new();
+    *PLANTED.get_or_init(Fault::from_env) == Some(fault)
+}
+
+#[cfg(any(test, loom))]
+impl Fault {
+    const ALL: [Self; 10] = [
+        Self::RemoveInTwoSteps,
+        Self::GrantLost,
+        Self::OneRingForTwoPermits,
+        Self::HeadLeavesUnsettled,
+        Self::RingIsGrant,
+        Self::ClearBeforePark,
+        Self::FifoBarges,
+        Self::NeverDue,
+        Self::RungOutlivesHead,
+        Self::RungTwice,
+    ];
+
+    fn from_env() -> Option<Self> {
+        let name = std::env::var("PERKEY_FAULT").ok()?;
+        let fault = Self::ALL.into_iter().find(|fault| format!("{fault:?}") == name);
+        assert!(fault.is_some(), "PERKEY_FAULT names no fault: {name:?}");
+        fault
+    }
 }

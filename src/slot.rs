@@ -209,9 +209,6 @@ impl<S: Clone> Slot<S> {
 
     /// A waiter looks what has become of its request; if it is the head and fits, it takes its permits.
     pub(crate) fn look(&mut self, ticket: Ticket, clock: impl Fn() -> Instant, bells: &mut Bells<S>) -> Look {
-        if planted(Fault::RingIsGrant) && self.remove(ticket) {
-            return Look::Granted;
-        }
         let available = self.available();
         let Some(queue) = self.queue.as_deref_mut().filter(|queue| queue.waiting.contains_key(&ticket.0)) else {
             return Look::Granted;
@@ -220,7 +217,7 @@ impl<S: Clone> Slot<S> {
             return Look::Queued;
         };
         queue.head.rung = false;
-        if entry.get().request.weight > available {
+        if entry.get().request.weight > available && !planted(Fault::RingIsGrant) {
             queue.head.notice_the_time(clock);
             return Look::Queued;
         }
@@ -283,11 +280,6 @@ impl<S: Clone> Slot<S> {
             queue.change_head(&clock);
             self.take(request);
         }
-    }
-
-    /// What the fault "a ring is a grant" does instead of looking.
-    fn remove(&mut self, ticket: Ticket) -> bool {
-        self.queue.as_mut().is_some_and(|queue| queue.waiting.remove(&ticket.0).is_some())
     }
 }
 
@@ -360,3 +352,6 @@ impl<S> IntoIterator for Bells<S> {
         self.first.into_iter().chain(self.rest)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -6,7 +6,14 @@ use std::time::Instant;
 
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
-pub(crate) use loom::thread_local;
+
+/// loom's macro does not know `const` initialisers.
+macro_rules! const_thread_local {
+    (static $name:ident: $type:ty = const { $init:expr };) => {
+        loom::thread_local! { static $name: $type = $init; }
+    };
+}
+pub(crate) use const_thread_local as thread_local;
 
 /// A clock that stands still, so that every replay of a schedule takes the same branches.
 pub(crate) fn now() -> Instant {
@@ -141,7 +148,9 @@ impl<K, V, S> DashMap<K, V, S> {
 }
 
 pub(crate) fn for_each<K, V, S>(map: &DashMap<K, V, S>, mut visit: impl FnMut(&K, &V)) {
-    for (key, value) in &map.shards[0].write().0 {
+    let shard = map.shards[0].write();
+    let table: &RawTable<_> = &shard;
+    for (key, value) in &table.0 {
         visit(key, value.get());
     }
 }

@@ -1,0 +1,193 @@
+//! Every interleaving, up to a bound on preemptions, of small scenes of the engine.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release --test loom`; `LOOM_MAX_PREEMPTIONS` changes the bound, which is 3.
+//!
+//! Each scene has planted faults that it must report. A scene with a fault runs in a process of its own, because a
+//! deadlock found while guards are alive ends the process.
+#![cfg(loom)]
+
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::process::Command;
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use perkey::{
+    AcquireError, ArcKeyedPermit, CancellationToken, Fairness, KeyedLock, KeyedLockGuard, KeyedSemaphore, Options, Wait,
+};
+
+type Fixed = BuildHasherDefault<DefaultHasher>;
+
+fn explore(scene: fn(Options<Fixed>)) {
+    for fairness in [Fairness::Eventual, Fairness::Fifo] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(3);
+        builder.check(move || scene(Options::new().hasher(Fixed::default()).fairness(fairness)));
+    }
+}
+
+/// A section that one thread at a time may be in.
+#[derive(Default)]
+struct Section(AtomicUsize);
+
+impl Section {
+    fn visit(&self) {
+        assert_eq!(self.0.fetch_add(1, Ordering::Relaxed), 0, "two are inside");
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The clean-up race needs three: one that leaves, one that comes as the entry goes, and one that makes a new entry.
+#[test]
+fn three_acquirers_of_one_key() {
+    explore(|options| {
+        let locks = Arc::new(KeyedLock::<u8, Fixed>::with_options(options));
+        let section = Arc::new(Section::default());
+        let visit = {
+            let (locks, section) = (Arc::clone(&locks), Arc::clone(&section));
+            move || locks.with_key(&1, || section.visit())
+        };
+        let others = [thread::spawn(visit.clone()), thread::spawn(visit.clone())];
+        visit();
+        for other in others {
+            other.join().unwrap();
+        }
+        assert!(locks.is_empty());
+    });
+}
+
+#[test]
+fn cancel_against_grant() {
+    explore(|options| {
+        let locks = Arc::new(KeyedLock::<u8, Fixed>::with_options(options));
+        let section = Arc::new(Section::default());
+        let token = CancellationToken::new();
+        let held = locks.lock(&1);
+        let waiter = {
+            let (locks, section, token) = (Arc::clone(&locks), Arc::clone(&section), token.clone());
+            thread::spawn(move || match locks.with_key_within(&1, &token, || section.visit()) {
+                Ok(()) => {}
+                Err(error) => assert_eq!(error, AcquireError::Cancelled),
+            })
+        };
+        let canceller = thread::spawn(move || token.cancel());
+        section.visit();
+        // Hands over in both modes, so that there is a grant to meet.
+        KeyedLockGuard::unlock_fair(held);
+        waiter.join().unwrap();
+        canceller.join().unwrap();
+        assert!(locks.is_empty(), "a permit was lost");
+    });
+}
+
+#[test]
+fn two_permits_two_holders_two_waiters() {
+    explore(|options| {
+        let permits = Arc::new(KeyedSemaphore::<u8, 2, Fixed>::with_options(options));
+        let held = [permits.acquire(&1), permits.acquire(&1)];
+        let waiters = [(); 2].map(|()| {
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || permits.acquire_arc(&1))
+        });
+        drop(held);
+        // Both waiters are inside together, or this never ends.
+        let inside: Vec<ArcKeyedPermit<u8, 2, Fixed>> =
+            waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+        assert_eq!(permits.available_permits(&1), 0);
+        drop(inside);
+        assert!(permits.is_empty());
+    });
+}
+
+#[test]
+fn a_weighted_head_gives_up() {
+    explore(|options| {
+        let permits = Arc::new(KeyedSemaphore::<u8, 2, Fixed>::with_options(options));
+        let token = CancellationToken::new();
+        let held = [permits.acquire(&1), permits.acquire(&1)];
+        let heavy = {
+            let (permits, token) = (Arc::clone(&permits), token.clone());
+            thread::spawn(move || permits.acquire_many(&1, 2, &token).map(drop))
+        };
+        let light = {
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || permits.acquire_arc(&1))
+        };
+        let [first, second] = held;
+        drop(first);
+        token.cancel();
+        // One permit is free and stays so until the light one has it.
+        let light = light.join().unwrap();
+        assert_eq!(heavy.join().unwrap(), Err(AcquireError::Cancelled));
+        assert_eq!(permits.available_permits(&1), 0);
+        drop((light, second));
+        assert!(permits.is_empty());
+    });
+}
+
+/// The ring of a cancelled wait may come when the thread's waiter is in use for the next wait already.
+#[test]
+fn a_late_ring_meets_a_reused_waiter() {
+    explore(|options| {
+        let locks = Arc::new(KeyedLock::<u8, Fixed>::with_options(options));
+        let section = Arc::new(Section::default());
+        let token = CancellationToken::new();
+        let (first, second) = (locks.lock(&1), locks.lock(&2));
+        let waiter = {
+            let (locks, section, token) = (Arc::clone(&locks), Arc::clone(&section), token.clone());
+            thread::spawn(move || {
+                drop(locks.lock_with(&1, &token));
+                locks.with_key(&2, || section.visit());
+            })
+        };
+        let canceller = thread::spawn(move || token.cancel());
+        drop(first);
+        section.visit();
+        drop(second);
+        waiter.join().unwrap();
+        canceller.join().unwrap();
+        assert!(locks.is_empty());
+    });
+}
+
+/// Whoever finds the key free may take it while the rung head is on its way, and must not strand it.
+#[test]
+fn a_newcomer_overtakes_a_rung_head() {
+    explore(|options| {
+        let locks = Arc::new(KeyedLock::<u8, Fixed>::with_options(options));
+        let section = Arc::new(Section::default());
+        let held = locks.lock(&1);
+        let others = [Wait::forever(), Wait::now()].map(|wait| {
+            let (locks, section) = (Arc::clone(&locks), Arc::clone(&section));
+            thread::spawn(move || locks.with_key_within(&1, wait, || section.visit()))
+        });
+        section.visit();
+        drop(held);
+        let [patient, hasty] = others.map(|other| other.join().unwrap());
+        assert_eq!(patient, Ok(()));
+        assert!(matches!(hasty, Ok(()) | Err(AcquireError::Busy)));
+        assert!(locks.is_empty());
+    });
+}
+
+#[test]
+fn planted_faults_are_reported() {
+    for (fault, scene, report) in [
+        ("RemoveInTwoSteps", "three_acquirers_of_one_key", ""),
+        ("ClearBeforePark", "three_acquirers_of_one_key", "deadlock"),
+        ("GrantLost", "cancel_against_grant", "a permit was lost"),
+        ("ClearBeforePark", "cancel_against_grant", "deadlock"),
+        ("OneRingForTwoPermits", "two_permits_two_holders_two_waiters", "deadlock"),
+        ("HeadLeavesUnsettled", "a_weighted_head_gives_up", "deadlock"),
+        ("RingIsGrant", "a_late_ring_meets_a_reused_waiter", "two are inside"),
+    ] {
+        let output = Command::new(std::env::current_exe().expect("the path of this test"))
+            .args(["--exact", scene, "--nocapture"])
+            .env("PERKEY_FAULT", fault)
+            .output()
+            .expect("this test runs itself");
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{fault} was not caught by {scene}");
+        assert!(said.contains(report), "{fault} in {scene} is not reported as {report:?}: {said}");
+    }
+}
