@@ -231,13 +231,15 @@ impl<S: Clone> Slot<S> {
     }
 
     /// Gives permits back. With `hand_over` the head of the queue gets them whatever the mode.
-    pub(crate) fn release(&mut self, weight: u32, hand_over: bool, clock: impl Fn() -> Instant, bells: &mut Bells<S>) {
+    pub(crate) fn release(&mut self, weight: u32, hand_over: bool, clock: impl Fn() -> Instant) -> Bells<S> {
+        let mut bells = Bells::new();
         self.taken = self.taken.saturating_sub(weight);
         self.owner = 0;
         if hand_over && let Some(queue) = &mut self.queue {
             queue.head.due = true;
         }
-        self.settle(clock, bells);
+        self.settle(clock, &mut bells);
+        bells
     }
 
     /// A waiter gives up. If it was granted meanwhile the grant stands.

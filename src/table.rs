@@ -10,8 +10,8 @@
 //!    dropping a key, ringing a waiter and parking come after it.
 //! 2. At most one lock is held at a time, with one exception: a scan holds `scan`, then one shard after the other.
 //! 3. A hold is `(hash, slot id)`. Ids are unique in the process, so it can only ever meet its own slot.
-//! 4. [`Table::change`] is the one way to change a slot that exists, but for the two fast paths
-//!    [`Table::try_acquire`] and [`Table::release`], which touch slots that nobody waits for.
+//! 4. Three functions change a slot: [`Table::enter`] for who arrives, [`Table::release`] for who leaves, and
+//!    [`Table::change`] for who waits.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -35,6 +35,8 @@ use crate::waiter::{OwnWaiter, Waiter};
 /// How often a request looks again before it queues, with `4 << round` spins before each look. Short: it bridges
 /// sections of some hundred nanoseconds, and a longer one costs more than it saves where threads outnumber cores.
 const SPIN_ROUNDS: u32 = if cfg!(loom) { 0 } else { 4 };
+
+const SLOT_STAYS: &str = "the slot of a key that is held or waited for stays in the table";
 
 pub(crate) struct Table<K, S> {
     map: DashMap<Stored<K>, Slot<Seat>, NoHash>,
@@ -212,10 +214,15 @@ impl<K, S> Table<K, S> {
         }
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
         let removed = shard.remove_entry(hash, |(stored, slot)| stored.id == id && slot.get().is_last_hold(weight));
-        drop(shard);
-        if removed.is_none() {
-            self.change(hash, id, |slot, bells| slot.release(weight, hand_over, now, bells));
+        if removed.is_some() {
+            drop(shard);
+            return drop(removed);
         }
+        // Somebody waits, or other permits are out, so the slot stays.
+        let (_, slot) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
+        let bells = slot.get_mut().release(weight, hand_over, now);
+        drop(shard);
+        bells.ring();
     }
 
     /// Changes a slot that the caller holds or waits in, removes the entry if that leaves it idle, then rings.
@@ -223,9 +230,7 @@ impl<K, S> Table<K, S> {
     fn change<R>(&self, hash: u64, id: u64, change: impl FnOnce(&mut Slot<Seat>, &mut Bells<Seat>) -> R) -> R {
         let mut bells = Bells::new();
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        let (_, slot) = shard
-            .get_mut(hash, |(stored, _)| stored.id == id)
-            .expect("the slot of a key that is held or waited for stays in the table");
+        let (_, slot) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
         let slot = slot.get_mut();
         let result = change(slot, &mut bells);
         let removed = if slot.is_idle() { shard.remove_entry(hash, |(stored, _)| stored.id == id) } else { None };
@@ -272,7 +277,8 @@ impl<K, S: BuildHasher> Table<K, S> {
     }
 
     /// Takes the key if it can be had at once, as a newcomer: `None` if not.
-    #[inline]
+    // Inlined for sure, as `acquire`: a guard that is built where it stays is never copied.
+    #[inline(always)]
     pub(crate) fn try_acquire<Q>(&self, key: &Q, ask: Ask) -> Option<HoldId>
     where
         K: Borrow<Q>,
@@ -284,7 +290,7 @@ impl<K, S: BuildHasher> Table<K, S> {
     }
 
     /// Takes the key, waiting for it without limit. The error is `WouldDeadlock`; a permit's request has none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acquire<Q>(&self, key: &Q, ask: Ask) -> Result<HoldId, AcquireError>
     where
         K: Borrow<Q>,
@@ -352,13 +358,13 @@ impl<K, S: BuildHasher> Table<K, S> {
             Busy,
             QueueFull,
             Spin,
-            Queued { id: u64, ticket: Ticket },
+            Queued { id: u64, ticket: Ticket, waiter: OwnWaiter },
         }
 
         let deadline = wait.deadline();
-        let waiter = OwnWaiter::take();
+        let request = ask.request();
         let mut round = 0;
-        let (id, ticket) = loop {
+        let (id, ticket, waiter) = loop {
             let refused = |slot: &mut Slot<Seat>, id| {
                 if ask.kind != Kind::Permit && slot.is_owned_by(thread_number()) {
                     return Refused::OwnHold;
@@ -372,16 +378,16 @@ impl<K, S: BuildHasher> Table<K, S> {
                 if round < SPIN_ROUNDS && !slot.has_waiters() {
                     return Refused::Spin;
                 }
-                let since = now();
+                let (waiter, since) = (OwnWaiter::take(), now());
                 let seat = Seat { waiter: waiter.share(), since, location: ask.location };
-                Refused::Queued { id, ticket: slot.enqueue(self.fairness, ask.request(), seat, since) }
+                Refused::Queued { id, ticket: slot.enqueue(self.fairness, request, seat, since), waiter }
             };
-            match self.enter(hash, key, ask.request(), refused) {
+            match self.enter(hash, key, request, refused) {
                 Ok(id) => return Ok(id),
                 Err(Refused::OwnHold) => return Err(self.reentry(ask.location).into()),
                 Err(Refused::Busy) => return Err(AcquireError::Busy),
                 Err(Refused::QueueFull) => return Err(AcquireError::QueueFull),
-                Err(Refused::Queued { id, ticket }) => break (id, ticket),
+                Err(Refused::Queued { id, ticket, waiter }) => break (id, ticket, waiter),
                 Err(Refused::Spin) => {
                     for _ in 0..4 << round {
                         spin_loop();
@@ -502,15 +508,15 @@ impl<T: HasTable> HasTable for Arc<T> {
 
 /// A key that is held, until drop; the inside of every guard. `T` is the table's owner: borrowed, or an `Arc`.
 pub(crate) struct Held<T: HasTable> {
-    owner: T,
+    /// `None` once it is released.
+    owner: Option<T>,
     id: HoldId,
-    hand_over: bool,
 }
 
 impl<T: HasTable> Held<T> {
     #[inline]
     pub(crate) fn new(owner: T, id: HoldId) -> Self {
-        Self { owner, id, hand_over: false }
+        Self { owner: Some(owner), id }
     }
 
     pub(crate) fn permits(&self) -> usize {
@@ -519,15 +525,22 @@ impl<T: HasTable> Held<T> {
 
     /// Releases to the head of the queue, whatever the mode.
     pub(crate) fn hand_over(mut self) {
-        self.hand_over = true;
+        self.release(true);
+    }
+
+    #[inline]
+    fn release(&mut self, hand_over: bool) {
+        if let Some(owner) = self.owner.take() {
+            let HoldId { hash, id, weight } = self.id;
+            owner.table().release(hash, id, weight, hand_over);
+        }
     }
 }
 
 impl<T: HasTable> Drop for Held<T> {
     #[inline]
     fn drop(&mut self) {
-        let HoldId { hash, id, weight } = self.id;
-        self.owner.table().release(hash, id, weight, self.hand_over);
+        self.release(false);
     }
 }
 
@@ -536,12 +549,11 @@ impl<K, S> Table<K, S> {
     /// What [`Fault::RemoveInTwoSteps`] does instead of [`release`](Self::release).
     fn release_in_two_steps(&self, hash: u64, id: u64, weight: u32) {
         let shard = &self.map.shards()[self.map.determine_shard(hash as usize)];
-        let mut bells = Bells::new();
-        let mut idle = false;
-        if let Some((_, slot)) = shard.write().get_mut(hash, |(stored, _)| stored.id == id) {
-            slot.get_mut().release(weight, false, now, &mut bells);
-            idle = slot.get().is_idle();
-        }
+        let released = shard.write().get_mut(hash, |(stored, _)| stored.id == id).map(|(_, slot)| {
+            let bells = slot.get_mut().release(weight, false, now);
+            (bells, slot.get().is_idle())
+        });
+        let Some((bells, idle)) = released else { return };
         bells.ring();
         if idle {
             drop(shard.write().remove_entry(hash, |(stored, _)| stored.id == id));

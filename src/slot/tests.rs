@@ -304,9 +304,8 @@ impl History {
         let (_, weight) = self.model.holders[index];
         let (now, clock) = (self.now.get(), self.clock());
         let slot = self.slot.as_mut().expect("a key that is held has a slot");
-        let mut bells = Bells::new();
         let last = slot.is_last_hold(weight);
-        slot.release(weight, hand_over, clock, &mut bells);
+        let bells = slot.release(weight, hand_over, clock);
         prop_assert_eq!(last, slot.is_idle(), "the short cut of a release");
         let bells: Vec<usize> = bells.into_iter().collect();
         if self.model.limit == 1 {
