@@ -1,4 +1,62 @@
-//! perkey
+//! Per-key locks and semaphores for threads: work on one key is serialised, or limited to N at a time, and work on
+//! different keys runs in parallel.
+//!
+//! ```
+//! use perkey::KeyedLock;
+//!
+//! let accounts = KeyedLock::<u64>::new();
+//! let guard = accounts.lock(&42); // 42 is ours; 43 is free for others
+//! assert!(accounts.is_locked(&42) && !accounts.is_locked(&43));
+//! drop(guard); // nothing of account 42 is left in the table
+//! assert!(accounts.is_empty());
+//! ```
+//!
+//! # Which type when
+//!
+//! | you want | use |
+//! |---|---|
+//! | one thread at a time per key | [`KeyedLock`] |
+//! | at most N at a time per key, N known when you write the program | [`KeyedSemaphore<K, N>`](KeyedSemaphore) |
+//! | the same, N known when it runs | [`KeyedSemaphore<K>`](KeyedSemaphore) and [`with_limit`](KeyedSemaphore::with_limit) |
+//! | several permits of a key in one step | [`KeyedSemaphore::acquire_many`] |
+//!
+//! Both have the same families of calls:
+//!
+//! | call | waits | if it does not get the key |
+//! |---|---|---|
+//! | `lock`, `acquire`, `with_key` | for ever | |
+//! | `try_lock`, `try_acquire`, `try_with_key` | not at all | `None` |
+//! | `try_lock_for`, `try_acquire_for` | for a [`Duration`](std::time::Duration) | `None` |
+//! | `lock_with`, `acquire_with`, `acquire_many`, `with_key_within` | as a [`Wait`] says: time, cancellation, length of the queue | an [`AcquireError`] that says why |
+//!
+//! Those named `_arc` give a guard that may move to another thread and keeps the table alive.
+//!
+//! # How it works
+//!
+//! The table is a [`DashMap`](https://docs.rs/dashmap) with one entry per key that is held or waited for, and the state of
+//! the key lies in the entry itself. Every decision about a key (grant, queue, release, give up) is made in one short
+//! critical section under the lock of that key's shard, and the section that brings the number of holders and waiters to
+//! zero removes the entry. So there is no lock object per key to leak, and no moment at which an entry is unused and still
+//! there. A thread that has to wait parks on a condition variable of its own.
+//!
+//! That a waiter is woken to look, and is not told what has happened, and that one queue serves requests of every
+//! weight, follows tokio's `batch_semaphore` and parking_lot's eventual fairness; the window of [`Fairness::Eventual`] is
+//! measured per waiter, from the moment it is first in line.
+//!
+//! # What a key needs
+//!
+//! `Hash + Eq`, and `ToOwned` for the form it is called with: a `KeyedLock<String>` is called with `&str`, a
+//! `KeyedLock<u64>` with `&u64` (which asks for `Clone`), a `KeyedLock<&'static str>` with `&"a"`, and a
+//! `KeyedLock<Arc<str>>` with an `&Arc<str>`, whose clone is a count and not a copy.
+//! What of it runs where, and what it may do there, [`KeyedLock`] says.
+//!
+//! # Thread-locals, forks, async
+//!
+//! Keys can be locked in the destructors of thread-locals. Guards of one table may be dropped in any order. After a
+//! `fork` only the calling thread lives on in the child, and what others held stays held there: do not share tables with
+//! a forked child. The calls block their thread: they are not for async tasks.
+#![forbid(unsafe_code)]
+
 mod cancel;
 mod error;
 mod fault;
@@ -20,3 +78,8 @@ pub use options::{Fairness, Options};
 pub use semaphore::{ArcKeyedPermit, DYNAMIC, KeyedPermit, KeyedSemaphore};
 pub use status::{KeyStatus, WaiterStatus};
 pub use wait::Wait;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,6 +1,6 @@
 //! Every interleaving, up to a bound on preemptions, of small scenes of the engine.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --test loom`; `LOOM_MAX_PREEMPTIONS` changes the bound, which is 3.
+//! `RUSTFLAGS="--cfg loom" cargo test --release --test loom`; `LOOM_MAX_PREEMPTIONS` changes the bound, which is 4.
 //!
 //! Each scene has planted faults that it must report. A scene with a fault runs in a process of its own, because a
 //! deadlock found while guards are alive ends the process.
@@ -21,7 +21,7 @@ type Fixed = BuildHasherDefault<DefaultHasher>;
 fn explore(scene: fn(Options<Fixed>)) {
     for fairness in [Fairness::Eventual, Fairness::Fifo] {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound.get_or_insert(3);
+        builder.preemption_bound.get_or_insert(4);
         builder.check(move || scene(Options::new().hasher(Fixed::default()).fairness(fairness)));
     }
 }

@@ -99,7 +99,7 @@ impl Model {
                 return false;
             }
             let late = now.saturating_sub(self.head_since) >= 300;
-            if self.overtakes % 8 == 0 && late {
+            if self.overtakes.is_multiple_of(8) && late {
                 self.due = true;
             }
             if self.due {

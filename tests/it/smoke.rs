@@ -1,5 +1,4 @@
 use perkey::*;
-use std::cell::UnsafeCell;
 use std::sync::atomic::*;
 use std::time::Duration;
 
