@@ -54,12 +54,31 @@ impl Default for Shared {
 
 impl CancellationToken {
     /// A token that is not cancelled.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let token = perkey::CancellationToken::new();
+    /// assert!(!token.is_cancelled());
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Cancels the token and wakes the threads that wait with it. Never blocks on a key; a second call does nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, CancellationToken, KeyedLock};
+    ///
+    /// let locks = KeyedLock::<u32>::new();
+    /// let token = CancellationToken::new();
+    /// assert!(locks.lock_with(&42, &token).is_ok());
+    /// token.cancel();
+    /// assert_eq!(locks.lock_with(&42, &token).unwrap_err(), AcquireError::Cancelled);
+    /// ```
     pub fn cancel(&self) {
         let waiters = {
             let mut waiting = self.shared.waiting.lock();
@@ -72,6 +91,15 @@ impl CancellationToken {
     }
 
     /// Whether [`cancel`](Self::cancel) was called, on this token or a clone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let token = perkey::CancellationToken::new();
+    /// let clone = token.clone();
+    /// token.cancel();
+    /// assert!(clone.is_cancelled());
+    /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancelled.load(Ordering::Acquire)

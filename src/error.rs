@@ -92,16 +92,52 @@ impl Deadlock {
     }
 
     /// The table's name, if [`Options::name`](crate::Options::name) gave it one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, KeyedLock, Options, Wait};
+    ///
+    /// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
+    /// let _held = locks.lock(&42);
+    /// if let Err(AcquireError::WouldDeadlock(deadlock)) = locks.lock_with(&42, Wait::forever()) {
+    ///     assert_eq!(deadlock.table(), Some("accounts"));
+    /// }
+    /// ```
     pub fn table(&self) -> Option<&str> {
         self.0.table.as_deref()
     }
 
     /// The type of the table's keys, as [`std::any::type_name`] gives it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, KeyedLock, Options, Wait};
+    ///
+    /// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
+    /// let _held = locks.lock(&42);
+    /// if let Err(AcquireError::WouldDeadlock(deadlock)) = locks.lock_with(&42, Wait::forever()) {
+    ///     assert_eq!(deadlock.key_type(), "u32");
+    /// }
+    /// ```
     pub fn key_type(&self) -> &'static str {
         self.0.key_type
     }
 
     /// Where the call was made that would have waited for ever.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, KeyedLock, Options, Wait};
+    ///
+    /// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
+    /// let _held = locks.lock(&42);
+    /// if let Err(AcquireError::WouldDeadlock(deadlock)) = locks.lock_with(&42, Wait::forever()) {
+    ///     println!("asked for again at {}", deadlock.location());
+    /// }
+    /// ```
     pub fn location(&self) -> &'static Location<'static> {
         self.0.location
     }

@@ -66,6 +66,13 @@ pub struct KeyedLock<K, S = RandomState> {
 
 impl<K> KeyedLock<K> {
     /// A table with the default [`Options`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let locks = perkey::KeyedLock::<String>::new();
+    /// locks.with_key("account-42", || println!("alone with account 42"));
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::with_options(Options::new())
@@ -88,12 +95,32 @@ impl<K, S> KeyedLock<K, S> {
     }
 
     /// How many keys are held or waited for. Exact when nothing else runs; visits the shards one after the other.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let locks = perkey::KeyedLock::<u32>::new();
+    /// let one = locks.lock(&1);
+    /// let two = locks.lock(&2);
+    /// assert_eq!(locks.len(), 2);
+    /// drop((one, two));
+    /// assert_eq!(locks.len(), 0);
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
     /// Whether no key is held or waited for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let locks = perkey::KeyedLock::<u32>::new();
+    /// assert!(locks.is_empty());
+    /// let _guard = locks.lock(&1);
+    /// assert!(!locks.is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -417,6 +444,15 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     }
 
     /// Whether anybody holds `key`. Another thread may change that before you look at the answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let locks = perkey::KeyedLock::<u32>::new();
+    /// let _guard = locks.lock(&1);
+    /// assert!(locks.is_locked(&1));
+    /// assert!(!locks.is_locked(&2));
+    /// ```
     #[must_use]
     pub fn is_locked<Q>(&self, key: &Q) -> bool
     where

@@ -60,6 +60,14 @@ pub struct Options<S = RandomState> {
 
 impl Options {
     /// The defaults: what `new()` of every type uses.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let locks = KeyedLock::<u64>::with_options(Options::new());
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -73,6 +81,17 @@ impl<S> Options<S> {
     /// Hashes keys with `hasher`. Default: [`RandomState`], which resists keys chosen to collide.
     ///
     /// A weak hasher does not crowd keys into one shard: hashes are mixed once more before use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::hash::{BuildHasherDefault, DefaultHasher};
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let options = Options::new().hasher(BuildHasherDefault::<DefaultHasher>::default());
+    /// let locks = KeyedLock::<String, _>::with_options(options);
+    /// assert!(locks.try_lock("a").is_some());
+    /// ```
     #[must_use]
     pub fn hasher<S2>(self, hasher: S2) -> Options<S2> {
         let Self { hasher: _, fairness, shards, name } = self;
@@ -80,6 +99,14 @@ impl<S> Options<S> {
     }
 
     /// Who goes first when a key comes free. Default: [`Fairness::Eventual`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{Fairness, KeyedSemaphore, Options};
+    ///
+    /// let hosts = KeyedSemaphore::<String, 3>::with_options(Options::new().fairness(Fairness::Fifo));
+    /// ```
     #[must_use]
     pub fn fairness(mut self, fairness: Fairness) -> Self {
         self.fairness = fairness;
@@ -91,6 +118,14 @@ impl<S> Options<S> {
     ///
     /// Two keys of one shard never wait for each other's holder; they share a lock for the nanoseconds in which the
     /// table is changed. An empty shard takes 128 bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let many_cores = KeyedLock::<u64>::with_options(Options::new().shards(1024));
+    /// ```
     #[must_use]
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards);
@@ -98,6 +133,15 @@ impl<S> Options<S> {
     }
 
     /// The table's name in panics, in [`Deadlock`](crate::Deadlock) and in `Debug`. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
+    /// assert!(format!("{locks:?}").contains("accounts"));
+    /// ```
     #[must_use]
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = Some(name.into());

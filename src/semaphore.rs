@@ -15,6 +15,14 @@ use crate::table::{Ask, HasTable, Held, Kind, Table};
 use crate::wait::Wait;
 
 /// The `N` of a [`KeyedSemaphore`] whose limit is chosen at run time.
+///
+/// # Examples
+///
+/// ```
+/// use perkey::{DYNAMIC, KeyedSemaphore};
+///
+/// let hosts: KeyedSemaphore<String, DYNAMIC> = KeyedSemaphore::<String>::with_limit(4);
+/// ```
 pub const DYNAMIC: usize = 0;
 
 /// A semaphore per key: at most N permits of a key are out, and different keys do not limit each other.
@@ -102,12 +110,28 @@ impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
 
     /// How many keys have a permit out or are waited for. Exact when nothing else runs; visits the shards one after the
     /// other.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let hosts = perkey::KeyedSemaphore::<String, 2>::new();
+    /// let permits = [hosts.acquire("a.example"), hosts.acquire("a.example"), hosts.acquire("b.example")];
+    /// assert_eq!(hosts.len(), 2);
+    /// # drop(permits);
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
     /// Whether no permit is out or waited for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let hosts = perkey::KeyedSemaphore::<String, 2>::new();
+    /// assert!(hosts.is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
@@ -540,6 +564,13 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     }
 
     /// How many permits `key` has in all.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let hosts = perkey::KeyedSemaphore::<String>::with_limit(4);
+    /// assert_eq!(hosts.limit("a.example"), 4);
+    /// ```
     #[must_use]
     pub fn limit<Q>(&self, key: &Q) -> usize
     where
@@ -572,6 +603,15 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     }
 
     /// Whether any permit of `key` is out.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let hosts = perkey::KeyedSemaphore::<String, 2>::new();
+    /// let _permit = hosts.acquire("a.example");
+    /// assert!(hosts.is_locked("a.example"));
+    /// assert!(!hosts.is_locked("b.example"));
+    /// ```
     #[must_use]
     pub fn is_locked<Q>(&self, key: &Q) -> bool
     where
@@ -582,6 +622,13 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     }
 
     /// How many requests wait for permits of `key`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let hosts = perkey::KeyedSemaphore::<String, 2>::new();
+    /// assert_eq!(hosts.waiters("a.example"), 0);
+    /// ```
     #[must_use]
     pub fn waiters<Q>(&self, key: &Q) -> usize
     where

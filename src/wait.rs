@@ -67,26 +67,85 @@ impl Wait {
     }
 
     /// Waits until the key is granted. The default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{CancellationToken, KeyedLock, Wait};
+    ///
+    /// let locks = KeyedLock::<u32>::new();
+    /// let shutdown = CancellationToken::new();
+    /// let guard = locks.lock_with(&1, Wait::forever().or_cancelled(&shutdown))?;
+    /// # Ok::<(), perkey::AcquireError>(())
+    /// ```
     pub const fn forever() -> Self {
         Self::FOREVER
     }
 
     /// Does not wait: one attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{KeyedLock, Wait};
+    ///
+    /// let locks = KeyedLock::<u32>::new();
+    /// assert!(locks.lock_with(&1, Wait::now()).is_ok());
+    /// ```
     pub const fn now() -> Self {
         Self::new(Time::AtMost(Duration::ZERO))
     }
 
     /// Waits for at most `duration`, which starts at the call that takes the `Wait`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use perkey::{KeyedLock, Wait};
+    ///
+    /// let locks = KeyedLock::<u32>::new();
+    /// let wait = Wait::at_most(Duration::from_secs(1));
+    /// let first = locks.lock_with(&1, &wait)?; // up to a second
+    /// let second = locks.lock_with(&2, &wait)?; // up to another second
+    /// # Ok::<(), perkey::AcquireError>(())
+    /// ```
     pub const fn at_most(duration: Duration) -> Self {
         Self::new(Time::AtMost(duration))
     }
 
     /// Waits until `instant`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use perkey::{KeyedLock, Wait};
+    ///
+    /// // One deadline for both.
+    /// let deadline = Instant::now() + Duration::from_secs(1);
+    /// let locks = KeyedLock::<u32>::new();
+    /// let first = locks.lock_with(&1, Wait::until(deadline))?;
+    /// let second = locks.lock_with(&2, Wait::until(deadline))?;
+    /// # Ok::<(), perkey::AcquireError>(())
+    /// ```
     pub const fn until(instant: Instant) -> Self {
         Self::new(Time::Until(instant))
     }
 
     /// Ends the wait when `token` is cancelled. Called twice, both tokens count.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, CancellationToken, KeyedLock, Wait};
+    ///
+    /// let locks = KeyedLock::<u32>::new();
+    /// let (request, shutdown) = (CancellationToken::new(), CancellationToken::new());
+    /// shutdown.cancel();
+    /// let wait = Wait::forever().or_cancelled(&request).or_cancelled(&shutdown);
+    /// assert_eq!(locks.lock_with(&42, wait).unwrap_err(), AcquireError::Cancelled);
+    /// ```
     pub fn or_cancelled(mut self, token: &CancellationToken) -> Self {
         match self.token {
             None => self.token = Some(token.clone()),
@@ -97,6 +156,17 @@ impl Wait {
 
     /// Gives up at once, with [`QueueFull`](crate::AcquireError::QueueFull), if `count` requests already wait for the
     /// key. With 0 the call never queues. Default: no bound.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{AcquireError, KeyedSemaphore, Wait};
+    ///
+    /// let hosts = KeyedSemaphore::<String, 1>::new();
+    /// let _permit = hosts.acquire("a.example");
+    /// let error = hosts.acquire_with("a.example", Wait::forever().max_queued(0)).unwrap_err();
+    /// assert_eq!(error, AcquireError::QueueFull);
+    /// ```
     pub fn max_queued(mut self, count: usize) -> Self {
         self.max_queued = count;
         self
