@@ -11,7 +11,8 @@ use dashmap::DashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::drive::{Plan, run};
-use crate::oracle::Kind;
+use crate::meeting;
+use crate::oracle::{Breach, Kind};
 use crate::rng;
 use crate::target::{Call, Refusal, Release, Seen, Target, Time};
 
@@ -46,8 +47,10 @@ enum Fault {
     TimesOutEarly,
     /// A call without a time limit ends like one that has a limit.
     EndlessEnds,
-    /// The snapshot shows free permits beside a waiter that fits.
+    /// A release lets some time pass before it grants.
     GrantsLate,
+    /// A release grants nobody while a waiter that was granted has not run yet.
+    OneGrantAtATime,
 }
 
 /// A keyed FIFO semaphore under one mutex and one condition variable: slow, and simple enough to be right.
@@ -204,6 +207,9 @@ impl Plain {
     fn settle(&self, state: &mut State, key: usize) {
         let room = self.0.limit + u32::from(self.is(Fault::OneTooMany));
         let entry = state.entry(key);
+        if self.is(Fault::OneGrantAtATime) && !entry.granted.is_empty() {
+            return;
+        }
         while let Some(&(ticket, weight)) = entry.queue.front()
             && entry.taken + weight <= room
         {
@@ -403,28 +409,33 @@ impl Target for CountThenRemove {
     }
 }
 
-/// Runs a broken lock until the oracle reports a breach of this kind. How soon that is depends on the scheduler, so the
-/// bound is far beyond what any fault has needed.
+/// Runs a broken lock until the oracle reports a breach of this kind.
 fn hunt<T: Target>(plan: &Plan, expected: Kind, target: impl Fn() -> T) {
+    hunt_by(&plan.name, expected, |seed| run(target(), plan, seed));
+}
+
+/// Runs something until it reports a breach of this kind. How soon that is depends on the scheduler, so the
+/// bound is far beyond what any fault has needed.
+fn hunt_by(name: &str, expected: Kind, run: impl Fn(u64) -> Vec<Breach>) {
     let seed = rng::seed();
     let mut others = Vec::new();
     for round in 0..1000 {
-        let breaches = run(target(), plan, seed.wrapping_add(round));
+        let breaches = run(seed.wrapping_add(round));
         if let Some(breach) = breaches.iter().find(|breach| breach.kind == expected) {
-            println!("{} in run {round}: {breach}", plan.name);
+            println!("{name} in run {round}: {breach}");
             return;
         }
         others.extend(breaches);
         others.truncate(5);
     }
-    panic!("{}: {expected:?} was never reported (PERKEY_SEED={seed}); but for example {others:?}", plan.name);
+    panic!("{name}: {expected:?} was never reported (PERKEY_SEED={seed}); but for example {others:?}");
 }
 
 fn plan(fault: impl std::fmt::Debug) -> Plan {
     Plan { calls: 300, ..Plan::new(format!("planted fault {fault:?}"), 1) }
 }
 
-/// A plan whose calls all have a time limit, for locks whose callers would otherwise wait for ever.
+/// A plan whose calls all have a time limit, for locks that lose permits or waiters: their callers would wait for ever.
 fn limited(fault: Fault) -> Plan {
     Plan { endless: false, calls: 100, ..plan(fault) }
 }
@@ -467,7 +478,7 @@ fn a_grant_that_meets_a_timeout_is_lost() {
 #[test]
 fn a_failed_wait_gives_back_what_it_never_had() {
     let fault = Fault::FailureGivesBack;
-    hunt(&plan(fault), Kind::TooManyInside, || Plain::new(2, fault));
+    hunt(&limited(fault), Kind::TooManyInside, || Plain::new(2, fault));
 }
 
 #[test]
@@ -535,4 +546,13 @@ fn a_wait_without_a_limit_times_out() {
 fn a_head_that_fits_is_granted_late() {
     let fault = Fault::GrantsLate;
     hunt(&plan(fault), Kind::WrongReport, || Plain::new(2, fault));
+}
+
+#[test]
+fn one_wake_up_for_two_permits() {
+    let fault = Fault::OneGrantAtATime;
+    let patience = Duration::from_millis(500);
+    hunt_by("planted fault OneGrantAtATime", Kind::Stuck, |seed| {
+        meeting::run(Plain::new(2, fault), "one wake-up for two permits", 200, seed, patience)
+    });
 }

@@ -10,6 +10,7 @@
 
 mod busted;
 mod drive;
+mod meeting;
 mod oracle;
 mod rng;
 mod target;
@@ -110,6 +111,24 @@ fn semaphores_whose_limit_is_chosen_at_run_time() {
         let plan = Plan { calls: 300, ..Plan::new(format!("a semaphore of {limit} at run time, 2 keys"), 2) };
         both_modes(&plan, |plan, fairness| Permits::<u64, DYNAMIC>::with_limit(limit, plan.keys, fairness));
     }
+}
+
+#[test]
+fn holders_that_fit_are_inside_together() {
+    fn meet<const N: usize>() {
+        for fairness in [Fairness::Eventual, Fairness::Fifo] {
+            let name = format!("a semaphore of {N} whose holders meet ({fairness:?})");
+            let seed = rng::seed();
+            for round in 0..rng::rounds() {
+                let target = Permits::<u64, N>::new(1, fairness);
+                let breaches = meeting::run(target, &name, 200, seed.wrapping_add(round), Duration::from_secs(60));
+                assert!(breaches.is_empty(), "{name}, PERKEY_SEED={seed}: {breaches:?}");
+            }
+        }
+    }
+    meet::<2>();
+    meet::<3>();
+    meet::<5>();
 }
 
 /// Set in the process that gets stuck for [`a_stuck_run_is_described_and_ended`].
