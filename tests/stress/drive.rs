@@ -70,7 +70,7 @@ pub(crate) fn run<T: Target>(target: T, plan: &Plan, seed: u64) -> Vec<Breach> {
             })
             .collect();
         let leavers: Vec<_> = (0..2).map(|_| scope.spawn(|| run.leave_for_others())).collect();
-        scope.spawn(|| run.watch(seed));
+        let watch = scope.spawn(|| run.watch(seed));
         let join = |handle: thread::ScopedJoinHandle<'_, ()>| {
             if let Err(payload) = handle.join() {
                 let text = payload.downcast_ref::<String>().cloned();
@@ -81,6 +81,8 @@ pub(crate) fn run<T: Target>(target: T, plan: &Plan, seed: u64) -> Vec<Breach> {
         run.handed_over.close();
         leavers.into_iter().for_each(join);
         run.watchdog.finish();
+        // By its handle too: the scope's own way to wait is one that ThreadSanitizer does not see.
+        join(watch);
     });
     run.oracle.judge_end(&*target);
     run.oracle.into_breaches()

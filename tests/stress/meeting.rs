@@ -43,7 +43,7 @@ pub(crate) fn run<T: Target>(target: T, name: &str, games: usize, seed: u64, pat
             }
         };
         let players: Vec<_> = (0..2 * limit).map(|thread| scope.spawn(move || play(thread))).collect();
-        scope.spawn(move || {
+        let watch = scope.spawn(move || {
             if watchdog.watch(patience) {
                 return;
             }
@@ -55,12 +55,14 @@ pub(crate) fn run<T: Target>(target: T, name: &str, games: usize, seed: u64, pat
                 watchdog::abort(&format!("{name:?} with PERKEY_SEED={seed}"), patience, target);
             }
         });
-        for player in players {
-            if player.join().is_err() {
+        let join = |handle: thread::ScopedJoinHandle<'_, ()>| {
+            if handle.join().is_err() {
                 oracle.report(Kind::Panicked, "see above".to_owned());
             }
-        }
+        };
+        players.into_iter().for_each(join);
         watchdog.finish();
+        join(watch);
     });
     oracle.judge_end(&*target);
     oracle.into_breaches()
