@@ -20,13 +20,15 @@ use std::hash::RandomState;
 #[non_exhaustive]
 pub enum Fairness {
     /// A thread that runs may take a free key although others wait, until the head of the queue has been at the head
-    /// for 300 µs. From then on nobody overtakes it, and the release that makes room hands the key over to it. The
-    /// head notices at the first overtake, at every eighth one, and when it runs and finds the key taken, so it waits
-    /// for about 300 µs and eight sections at most. This is the faster mode, and the default.
+    /// for 300 µs. From then on nobody overtakes it, and the release that makes room hands the key over to it. That the
+    /// time is up is noticed at the first overtake and at every eighth one, when the head runs and finds the key taken, and
+    /// when a release makes too little room for it; so it waits for about 300 µs and eight sections at most. This is the
+    /// faster mode, and the default.
     #[default]
     Eventual,
-    /// Nobody is ever overtaken: who asks while others wait queues behind them, and a release hands the key straight
-    /// to the head of the queue. Under contention each hand-over costs a context switch.
+    /// Nobody who has queued is ever overtaken: who asks while others wait queues behind them, and a release hands the
+    /// key straight to the head of the queue. (A thread queues after it has looked again for a microsecond or so.) Under
+    /// contention each hand-over costs a context switch.
     Fifo,
 }
 

@@ -190,8 +190,9 @@ impl<K, S> Table<K, S> {
     where
         K: Clone,
     {
-        let _one_at_a_time = self.scan.lock();
+        // Before `_one_at_a_time`: if a clone panics, the others are dropped last, with no lock held.
         let mut keys = Vec::new();
+        let _one_at_a_time = self.scan.lock();
         for_each(&self.map, |stored, slot| {
             let waiters = slot.waiting().map(|(seat, weight)| WaiterStatus {
                 thread: seat.waiter.thread().clone(),
@@ -318,10 +319,7 @@ impl<K, S: BuildHasher> Table<K, S> {
             return Err(AcquireError::Cancelled);
         }
         let hash = self.hash(key);
-        let id = match self.enter(hash, key, ask.request(), |_, _| ()) {
-            Ok(id) => id,
-            Err(()) => self.acquire_contended(hash, key, ask, wait)?,
-        };
+        let id = self.acquire_contended(hash, key, ask, wait)?;
         Ok(HoldId { hash, id, weight: ask.weight })
     }
 
@@ -365,7 +363,7 @@ impl<K, S: BuildHasher> Table<K, S> {
             Queued { id: u64, ticket: Ticket, waiter: OwnWaiter },
         }
 
-        let deadline = wait.deadline();
+        let mut deadline = None;
         let request = ask.request();
         let mut round = 0;
         let (id, ticket, waiter) = loop {
@@ -373,7 +371,7 @@ impl<K, S: BuildHasher> Table<K, S> {
                 if ask.kind != Kind::Permit && slot.is_owned_by(thread_number()) {
                     return Refused::OwnHold;
                 }
-                if deadline == Deadline::Passed {
+                if *deadline.get_or_insert_with(|| wait.deadline()) == Deadline::Passed {
                     return Refused::Busy;
                 }
                 if !wait.may_queue_behind(slot.waiters()) {
@@ -400,6 +398,7 @@ impl<K, S: BuildHasher> Table<K, S> {
                 }
             }
         };
+        let deadline = deadline.unwrap_or(Deadline::Never);
         let queued = Queued { table: self, hash, id, weight: ask.weight, ticket: Some(ticket), waiter };
         queued.wait(wait, deadline)
     }

@@ -142,6 +142,7 @@ impl Model {
         let mut bells = Vec::new();
         while let Some(&(head, weight)) = self.queue.first() {
             if weight > self.free() {
+                self.due |= self.overtakes > 0 && now.saturating_sub(self.head_since) >= 300;
                 break;
             }
             let grant = self.fairness == Fairness::Fifo || self.due;
