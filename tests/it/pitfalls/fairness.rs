@@ -216,8 +216,7 @@ fn a_re_taking_loop_keeps_a_waiter_out() {
                 let first = locks.lock(&1);
                 let waiter = scope.spawn(|| {
                     let begin = Instant::now();
-                    locks.with_key(&1, || oracle.visit(1, || ()));
-                    was_in.store(true, Ordering::Release);
+                    locks.with_key(&1, || oracle.visit(1, || was_in.store(true, Ordering::Release)));
                     begin.elapsed()
                 });
                 until(|| locks.waiters(&1) == 1);
@@ -232,6 +231,8 @@ fn a_re_taking_loop_keeps_a_waiter_out() {
             });
         }
         println!("{fairness:?}: longest wait {longest:?}, re-taken {re_taken} times in {times}");
+        // The first request of the loop is behind the waiter.
+        assert!(fairness == Fairness::Eventual || re_taken <= times);
         oracle.check();
     });
 }
