@@ -203,6 +203,7 @@ fn every_hit_clones_the_key() {
         let held = locks.lock(&key);
         assert_eq!(counts.clones(), 11);
         let token = CancellationToken::new();
+        let was_cancelled = AtomicBool::new(false);
         thread::scope(|scope| {
             assert!(locks.try_lock(&key).is_none() && locks.lock_with(&key, Wait::forever()).is_err());
             scope.spawn(|| {
@@ -210,10 +211,12 @@ fn every_hit_clones_the_key() {
                 assert!(locks.lock_with(&key, Duration::from_micros(1)).is_err());
                 assert!(locks.lock_with(&key, Wait::forever().max_queued(0)).is_err());
                 assert!(locks.lock_with(&key, &token).is_err());
+                was_cancelled.store(true, Ordering::Release);
                 drop(locks.lock(&key));
             });
             until(|| locks.waiters(&key) == 1);
             token.cancel();
+            until(|| was_cancelled.load(Ordering::Acquire) && locks.waiters(&key) == 1);
             scope.spawn(|| drop(locks.lock(&key)));
             until(|| locks.waiters(&key) == 2);
             assert!(locks.is_locked(&key) && locks.is_locked_by_current_thread(&key));

@@ -244,11 +244,10 @@ fn a_wait_in_the_destructor_of_a_thread_local_is_never_woken() {
             let held = locks.lock(&1);
             let beside = || {
                 until(|| locks.waiters(&1) == 1);
+                let line = || locks.snapshot()[0].waiters.first().map(|waiter| waiter.location.line());
+                let first = line();
                 token.cancel();
-                // Seen in the snapshot as the second wait.
-                let second = || locks.snapshot()[0].waiters.first().map(|waiter| waiter.location.line());
-                let first_line = second();
-                until(|| second() != first_line && second().is_some());
+                until(|| line().is_some_and(|line| Some(line) != first));
                 drop(held);
             };
             lock_at_the_end_of_a_thread(first_use, last, beside).unwrap();
