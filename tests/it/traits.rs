@@ -1,0 +1,129 @@
+//! Auto traits, defaulted parameters, missing bounds: a change of any is a breaking change.
+
+#![allow(dead_code, reason = "it is enough that these compile")]
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt::{Debug, Display};
+use std::hash::{BuildHasherDefault, DefaultHasher, RandomState};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use perkey::{
+    AcquireError, ArcKeyedLockGuard, ArcKeyedPermit, CancellationToken, DYNAMIC, Deadlock, Fairness, KeyStatus,
+    KeyedLock, KeyedLockGuard, KeyedPermit, KeyedSemaphore, Options, Wait, WaiterStatus,
+};
+use static_assertions::{assert_impl_all, assert_not_impl_any, assert_type_eq_all};
+
+type Fixed = BuildHasherDefault<DefaultHasher>;
+
+// The tables.
+assert_impl_all!(KeyedLock<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_impl_all!(KeyedSemaphore<String, 3>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_impl_all!(KeyedSemaphore<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedLock<String, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_impl_all!(KeyedSemaphore<String, 3, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_not_impl_any!(KeyedLock<String>: Clone);
+assert_not_impl_any!(KeyedSemaphore<String, 3>: Clone);
+
+// A key that must stay on its thread keeps the table there.
+assert_not_impl_any!(KeyedLock<Rc<str>>: Send, Sync);
+assert_not_impl_any!(KeyedSemaphore<Rc<str>, 3>: Send, Sync);
+assert_not_impl_any!(ArcKeyedLockGuard<Rc<str>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedPermit<Rc<str>, 3>: Send, Sync);
+
+// One that may move but not be shared, likewise.
+assert_impl_all!(KeyedLock<Cell<u8>>: Send);
+assert_not_impl_any!(KeyedLock<Cell<u8>>: Sync);
+assert_impl_all!(KeyedSemaphore<Cell<u8>, 3>: Send);
+assert_not_impl_any!(KeyedSemaphore<Cell<u8>, 3>: Sync);
+assert_not_impl_any!(ArcKeyedLockGuard<Cell<u8>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedPermit<Cell<u8>, 3>: Send, Sync);
+assert_not_impl_any!(KeyedLockGuard<'static, Cell<u8>>: Send, Sync);
+
+// Neither a key nor a hasher makes a table unsafe to unwind through.
+assert_impl_all!(KeyedLock<Cell<u8>>: UnwindSafe, RefUnwindSafe);
+assert_impl_all!(KeyedLock<&'static mut u8, Cell<u8>>: UnwindSafe, RefUnwindSafe);
+assert_impl_all!(KeyedSemaphore<Cell<u8>, 3>: UnwindSafe, RefUnwindSafe);
+
+// Borrowed guards stay on their thread, and can be looked at from others.
+assert_impl_all!(KeyedLockGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedPermit<'static, String, 3>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedPermit<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_not_impl_any!(KeyedLockGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedPermit<'static, String, 3>: Send, Clone);
+assert_not_impl_any!(KeyedPermit<'static, String>: Send, Clone);
+
+// `Arc` guards move.
+assert_impl_all!(ArcKeyedLockGuard<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(ArcKeyedPermit<String, 3>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(ArcKeyedPermit<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_not_impl_any!(ArcKeyedLockGuard<String>: Clone);
+assert_not_impl_any!(ArcKeyedPermit<String, 3>: Clone);
+
+// The rest.
+assert_impl_all!(Wait: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone, Default);
+assert_impl_all!(Wait: From<Duration>, From<Instant>, From<&'static CancellationToken>, From<&'static Wait>);
+assert_impl_all!(CancellationToken: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone, Default);
+assert_impl_all!(AcquireError: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Display, Clone, PartialEq, Error);
+assert_impl_all!(Deadlock: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Display, Clone, PartialEq, Error);
+assert_impl_all!(Options: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone, Default);
+assert_impl_all!(Options<Fixed>: Send, Sync, Debug, Clone, Default);
+assert_impl_all!(Fairness: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Copy, Eq, Default);
+assert_impl_all!(KeyStatus<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone);
+assert_impl_all!(WaiterStatus: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone);
+
+// The hasher and the limit have defaults everywhere.
+assert_type_eq_all!(KeyedLock<u8>, KeyedLock<u8, RandomState>);
+assert_type_eq_all!(KeyedLockGuard<'static, u8>, KeyedLockGuard<'static, u8, RandomState>);
+assert_type_eq_all!(ArcKeyedLockGuard<u8>, ArcKeyedLockGuard<u8, RandomState>);
+assert_type_eq_all!(KeyedSemaphore<u8>, KeyedSemaphore<u8, DYNAMIC>, KeyedSemaphore<u8, DYNAMIC, RandomState>);
+assert_type_eq_all!(KeyedPermit<'static, u8>, KeyedPermit<'static, u8, DYNAMIC, RandomState>);
+assert_type_eq_all!(ArcKeyedPermit<u8>, ArcKeyedPermit<u8, DYNAMIC, RandomState>);
+assert_type_eq_all!(Options, Options<RandomState>);
+
+/// What can be held in a struct needs no bounds there.
+struct Holds<'a, K, const N: usize, S> {
+    lock: KeyedLock<K, S>,
+    semaphore: KeyedSemaphore<K, N, S>,
+    guard: KeyedLockGuard<'a, K, S>,
+    permit: KeyedPermit<'a, K, N, S>,
+    arc_guard: ArcKeyedLockGuard<K, S>,
+    arc_permit: ArcKeyedPermit<K, N, S>,
+    options: Options<S>,
+    status: KeyStatus<K>,
+}
+
+struct HoldsByDefault<'a, K> {
+    lock: KeyedLock<K>,
+    semaphore: KeyedSemaphore<K>,
+    guard: KeyedLockGuard<'a, K>,
+    permit: KeyedPermit<'a, K>,
+    arc_guard: ArcKeyedLockGuard<K>,
+    arc_permit: ArcKeyedPermit<K>,
+}
+
+/// Nor does printing it.
+fn needs_no_bounds_to_be_printed<K, S>(lock: &KeyedLock<K, S>, guard: &KeyedLockGuard<'_, K, S>) -> [String; 2] {
+    [format!("{lock:?}"), format!("{guard:?}")]
+}
+
+fn holds_its_table<T: 'static>() {}
+
+fn arc_guards_borrow_nothing() {
+    holds_its_table::<ArcKeyedLockGuard<String>>();
+    holds_its_table::<ArcKeyedPermit<String, 3>>();
+}
+
+/// A guard can be returned from where the key's borrow ends.
+fn does_not_borrow_the_key(locks: &KeyedLock<String>) -> KeyedLockGuard<'_, String> {
+    let key = String::from("a key of this function");
+    locks.lock(&*key)
+}
+
+/// A guard of a shorter life can stand in for one of a longer one, so a table in a local can be used with one in a
+/// static.
+fn guards_are_covariant<'short>(guard: KeyedLockGuard<'static, u8>) -> KeyedLockGuard<'short, u8> {
+    guard
+}
