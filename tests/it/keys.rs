@@ -409,7 +409,6 @@ fn a_key_that_calls_its_table_when_it_is_dropped() {
 
 /// `Clone` may panic in a snapshot; the keys that were cloned before are dropped then, and may call the table.
 #[test]
-#[ignore = "hangs: a snapshot that unwinds drops the keys it has cloned before it lets go of `scan`"]
 fn a_key_that_calls_its_table_when_a_snapshot_of_it_panics() {
     struct Key {
         id: u32,
