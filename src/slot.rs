@@ -295,7 +295,7 @@ impl<S> Queue<S> {
     }
 
     /// Whether a newcomer may take free permits although others wait. Counts the overtake if so.
-    #[cold]
+    #[inline]
     fn lets_overtake(&mut self, clock: impl Fn() -> Instant) -> bool {
         match self.fairness {
             Fairness::Fifo => planted(Fault::FifoBarges),
@@ -329,6 +329,7 @@ impl Head {
         true
     }
 
+    #[cold]
     fn notice_the_time(&mut self, clock: impl Fn() -> Instant) {
         if !self.due && !planted(Fault::NeverDue) {
             self.due = clock().saturating_duration_since(self.since) >= WINDOW;
@@ -348,14 +349,14 @@ impl<S> Bells<S> {
             Some(_) => self.rest.push(seat),
         }
     }
-}
 
-impl<S> IntoIterator for Bells<S> {
-    type Item = S;
-    type IntoIter = std::iter::Chain<std::option::IntoIter<S>, std::vec::IntoIter<S>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.rest)
+    /// Hands out the seats of those to be rung.
+    #[inline]
+    pub(crate) fn for_each(self, mut ring: impl FnMut(S)) {
+        if let Some(first) = self.first {
+            ring(first);
+            self.rest.into_iter().for_each(ring);
+        }
     }
 }
 

@@ -149,9 +149,7 @@ const _: () = assert!(size_of::<Slot<Seat>>() == 24 && size_of::<(Stored<u64>, S
 impl Bells<Seat> {
     /// To be called with no lock held.
     fn ring(self) {
-        for seat in self {
-            seat.waiter.ring();
-        }
+        self.for_each(|seat| seat.waiter.ring());
     }
 }
 

@@ -211,6 +211,12 @@ struct History {
 
 type Checked = Result<(), TestCaseError>;
 
+fn numbers(bells: Bells<usize>) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    bells.for_each(|number| numbers.push(number));
+    numbers
+}
+
 impl History {
     fn new(fairness: Fairness, limit: u32, weights: Vec<u32>) -> Self {
         let model = Model {
@@ -308,7 +314,7 @@ impl History {
         let last = slot.is_last_hold(weight);
         let bells = slot.release(weight, hand_over, clock);
         prop_assert_eq!(last, slot.is_idle(), "the short cut of a release");
-        let bells: Vec<usize> = bells.into_iter().collect();
+        let bells = numbers(bells);
         if self.model.limit == 1 {
             prop_assert!(bells.len() <= 1, "one exclusive release rang {} waiters", bells.len());
         }
@@ -324,7 +330,7 @@ impl History {
         let slot = self.slot.as_mut().expect("a key that is waited for, or was granted, has a slot");
         let mut bells = Bells::new();
         let look = slot.look(ticket, clock, &mut bells);
-        let bells: Vec<usize> = bells.into_iter().collect();
+        let bells = numbers(bells);
         self.model.rung.retain(|rung| *rung != number);
         self.check_bells(&bells)?;
         let (expected, expected_bells) = self.model.look(number, now);
@@ -343,7 +349,7 @@ impl History {
         let slot = self.slot.as_mut().expect("a key that is waited for, or was granted, has a slot");
         let mut bells = Bells::new();
         let outcome = slot.abandon(ticket, clock, &mut bells);
-        let bells: Vec<usize> = bells.into_iter().collect();
+        let bells = numbers(bells);
         self.model.rung.retain(|rung| *rung != number);
         self.check_bells(&bells)?;
         let (expected, expected_bells) = self.model.abandon(number, now);
