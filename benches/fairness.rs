@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use perkey::{Fairness, KeyedLock, KeyedSemaphore, Options, Wait};
+use perkey::{CancellationToken, Fairness, KeyedLock, KeyedSemaphore, Options, Wait};
 
 const MODES: [Fairness; 2] = [Fairness::Eventual, Fairness::Fifo];
 const THREADS: usize = 8;
@@ -44,6 +44,49 @@ fn main() {
     for fairness in MODES {
         row(fairness, &waiter_against_loop(fairness, time));
     }
+    println!("\nso many waiters of one key that give up together, from then until the last has returned");
+    println!("{:<10}{:>10}{:>12}{:>12}", "mode", "by", "1,000", "10,000");
+    for fairness in MODES {
+        for by_time in [false, true] {
+            let [few, many] = [1_000, 10_000].map(|count| milliseconds(give_up_together(fairness, count, by_time)));
+            let by = if by_time { "time-out" } else { "token" };
+            println!("{:<10}{by:>10}{few:>12}{many:>12}", format!("{fairness:?}"));
+        }
+    }
+}
+
+/// The median of three.
+fn give_up_together(fairness: Fairness, count: usize, by_time: bool) -> Duration {
+    let mut times = [(); 3].map(|()| {
+        let locks = KeyedLock::<u32>::with_options(Options::new().fairness(fairness));
+        let token = CancellationToken::new();
+        // Far enough away for all to have queued.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let wait = if by_time { Wait::until(deadline) } else { Wait::from(&token) };
+        let held = locks.lock(&1);
+        let took = thread::scope(|scope| {
+            let crowd: Vec<_> = (0..count)
+                .map(|_| {
+                    let waiter = || {
+                        assert!(locks.lock_with(&1, &wait).is_err());
+                        Instant::now()
+                    };
+                    thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, waiter).expect("a thread")
+                })
+                .collect();
+            while locks.waiters(&1) < count {
+                thread::yield_now();
+            }
+            let begin = if by_time { deadline.max(Instant::now()) } else { Instant::now() };
+            token.cancel();
+            let ends = crowd.into_iter().map(|waiter| waiter.join().expect("a waiter does not panic"));
+            ends.max().map_or(Duration::ZERO, |end| end.saturating_duration_since(begin))
+        });
+        drop(held);
+        took
+    });
+    times.sort();
+    times[1]
 }
 
 fn row(fairness: Fairness, waits: &[Duration]) {

@@ -3,7 +3,7 @@
 //! Nothing of this is in the library as it is built for users: outside tests and `cfg(loom)`, [`planted`] is always
 //! false. A test process is told its fault by the environment variable `PERKEY_FAULT`.
 
-/// A fault of the protocol that was seen in a library of this kind, or in our own prototype.
+/// A fault of the protocol that libraries of this kind have had, or nearly had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "the variants are only looked at by the builds that can plant them")]
 pub(crate) enum Fault {

@@ -17,9 +17,10 @@ use crate::wait::Wait;
 
 /// A lock per key: at most one thread holds a key, and different keys are held side by side.
 ///
-/// An entry exists only while its key is held or waited for: nothing is set up beforehand, and nothing is left to clean
-/// up. Keys are borrowed as in map look-ups: a `KeyedLock<String>` is called with `&str`. An acquisition that finds the
-/// key absent owns it once, by [`ToOwned`]; one that finds it present clones nothing.
+/// An entry exists only while its key is held or waited for: nothing is set up beforehand, and nothing has to be cleaned up
+/// (the table keeps the memory of its largest moment). Keys are borrowed as in map look-ups: a `KeyedLock<String>` is
+/// called with `&str`, a `KeyedLock<&'static str>` with `&"a"`. An acquisition that finds the key absent owns it once, by
+/// [`ToOwned`]; one that finds it present clones nothing.
 ///
 /// # Contention
 ///
@@ -38,6 +39,10 @@ use crate::wait::Wait;
 /// # Panics and poisoning
 ///
 /// A panic while a guard lives releases the key. There is no poisoning.
+///
+/// # Memory ordering
+///
+/// What a thread wrote before it released a key is visible to the thread that holds the key next.
 ///
 /// # What runs inside
 ///

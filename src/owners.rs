@@ -26,7 +26,7 @@ thread_local! {
     static NUMBERS: Numbers = const { Numbers { thread: Cell::new(0), slot: Cell::new(0) } };
 }
 
-/// This thread's number: never 0, and never given to another thread, as `ThreadId`s of the operating system are.
+/// This thread's number: never 0, and never given to another thread, unlike the operating system's thread ids, which are used again.
 #[inline]
 pub(crate) fn thread_number() -> u64 {
     NUMBERS

@@ -36,6 +36,11 @@ pub const DYNAMIC: usize = 0;
 /// one is the head of the queue, [`Fairness`](crate::Fairness) bounds how long it is overtaken, and who queues behind it
 /// stays behind it.
 ///
+/// # Memory ordering
+///
+/// What a thread wrote before it gave a permit back is visible to whoever takes a permit of that key later. Those who hold
+/// permits of one key at the same time are not ordered among each other.
+///
 /// # Deadlocks
 ///
 /// Permits are not exclusive, so a thread may take several of one key. A thread that holds all of them and asks for one
@@ -194,6 +199,17 @@ impl<K, S> KeyedSemaphore<K, DYNAMIC, S> {
     /// use perkey::{KeyedSemaphore, Options};
     ///
     /// let hosts = KeyedSemaphore::<String>::with_limit_and_options(4, Options::new().name("hosts"));
+    /// assert_eq!(hosts.limit("a.example"), 4);
+    /// ```
+    ///
+    /// With another hasher:
+    ///
+    /// ```
+    /// use std::hash::{BuildHasherDefault, DefaultHasher};
+    /// use perkey::{DYNAMIC, KeyedSemaphore, Options};
+    ///
+    /// let options = Options::new().hasher(BuildHasherDefault::<DefaultHasher>::default());
+    /// let hosts = KeyedSemaphore::<String, DYNAMIC, _>::with_limit_and_options(4, options);
     /// assert_eq!(hosts.limit("a.example"), 4);
     /// ```
     #[must_use]

@@ -173,7 +173,7 @@ fn a_newcomer_overtakes_a_rung_head() {
 #[test]
 fn planted_faults_are_reported() {
     for (fault, scene, report) in [
-        ("RemoveInTwoSteps", "three_acquirers_of_one_key", ""),
+        ("RemoveInTwoSteps", "three_acquirers_of_one_key", "deadlock"),
         ("ClearBeforePark", "three_acquirers_of_one_key", "deadlock"),
         ("GrantLost", "cancel_against_grant", "a permit was lost"),
         ("ClearBeforePark", "cancel_against_grant", "deadlock"),

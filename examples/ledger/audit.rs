@@ -46,6 +46,9 @@ impl<'a> Audit<'a> {
 impl fmt::Display for Audit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let accounts = Grouped(self.accounts as i128);
+        if self.accounts == 0 {
+            return f.write_str("passed: there was nothing to apply");
+        }
         if self.passed() {
             return write!(f, "passed: the balances add up to 0, and all {accounts} are what one thread arrives at");
         }

@@ -94,7 +94,7 @@ pub(crate) enum LockKind {
     Keyed,
     /// One lock around everything
     Global,
-    /// No lock: money is lost, and the check says so
+    /// No lock: money can be lost (with --work it is), and the check says so
     None,
 }
 

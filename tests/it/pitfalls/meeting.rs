@@ -466,3 +466,33 @@ fn one_of_many_waiters_misses_the_cancellation() {
         assert_eq!(locks.len(), 0);
     });
 }
+
+/// A crowd that gives up together leaves nothing behind, and does not keep the one behind it waiting. (What it costs is
+/// measured by `cargo bench --bench fairness`.)
+#[test]
+fn a_thousand_waiters_give_up_together() {
+    const CROWD: usize = 1_000;
+    watched_in_both_modes(|fairness| {
+        let permits = KeyedSemaphore::<u32, 2>::with_options(crowded(fairness));
+        let token = CancellationToken::new();
+        let held = permits.acquire(&1);
+        thread::scope(|scope| {
+            // Each asks for more than is free, so that nobody is granted while all arrive.
+            let crowd: Vec<_> = (0..rounds(CROWD))
+                .map(|_| {
+                    let waiter = || permits.acquire_many(&1, 2, &token).map(drop) == Err(AcquireError::Cancelled);
+                    let builder = thread::Builder::new().stack_size(64 * 1024);
+                    builder.spawn_scoped(scope, waiter).expect("a thread of the crowd")
+                })
+                .collect();
+            until(|| permits.waiters(&1) == rounds(CROWD));
+            let behind = scope.spawn(|| permits.acquire_with(&1, Wait::forever()).is_ok());
+            until(|| permits.waiters(&1) == rounds(CROWD) + 1 || behind.is_finished());
+            token.cancel();
+            assert!(crowd.into_iter().all(|waiter| waiter.join().unwrap()), "one was not cancelled");
+            assert!(behind.join().unwrap());
+        });
+        drop(held);
+        assert!(permits.is_empty());
+    });
+}
