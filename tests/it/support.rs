@@ -10,7 +10,7 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use perkey::{Fairness, Options};
+use perkey::{CancellationToken, Fairness, Options, Wait};
 
 pub(crate) const MODES: [Fairness; 2] = [Fairness::Eventual, Fairness::Fifo];
 
@@ -64,10 +64,27 @@ pub(crate) fn crowded(fairness: Fairness) -> Options {
     Options::new().fairness(fairness).shards(2)
 }
 
-/// Waits for what can be observed.
+/// Waits for what can be observed, by looking again and again; after a while less often, since where others keep the
+/// cores busy each `yield_now` costs a time slice.
 pub(crate) fn until(observed: impl Fn() -> bool) {
+    let begin = Instant::now();
     while !observed() {
-        thread::yield_now();
+        if begin.elapsed() < Duration::from_micros(200) {
+            thread::yield_now();
+        } else {
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// [`until`], for what is about to be: sees it as early as it can be seen.
+pub(crate) fn soon(observed: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !observed() {
+        if begin.elapsed() > Duration::from_micros(500) {
+            return until(observed);
+        }
+        hint::spin_loop();
     }
 }
 
@@ -112,6 +129,20 @@ pub(crate) fn spin(times: u64) {
     for _ in 0..times {
         hint::spin_loop();
     }
+}
+
+/// Work of a random length: some of it so long that others queue meanwhile, or run out of time.
+pub(crate) fn work(random: &mut Random) {
+    match random.below(16) {
+        0 => thread::sleep(Duration::from_micros(1)),
+        _ => spin(random.below(100)),
+    }
+}
+
+/// A wait whose thread, once it has queued, registers with so many tokens that others can act before it parks.
+pub(crate) fn slow_to_park(token: &CancellationToken) -> Wait {
+    let other = CancellationToken::new();
+    (0..200).fold(Wait::forever(), |wait, _| wait.or_cancelled(&other)).or_cancelled(token)
 }
 
 /// So many threads go on when all of them are here. Can be used again.

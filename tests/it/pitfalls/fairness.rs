@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use perkey::{ArcKeyedLockGuard, CancellationToken, Fairness, KeyedLock, KeyedLockGuard, KeyedSemaphore, Wait};
 
-use crate::support::{Barrier, Oracle, Random, crowded, rounds, spin, until, watched, watched_in_both_modes};
+use crate::support::{Barrier, Oracle, Random, crowded, rounds, spin, until, watched, watched_in_both_modes, work};
 
 /// A heavy request against light ones with sections of 5 ms, which do not stop until it got in.
 #[test]
@@ -434,9 +434,7 @@ fn a_wake_up_for_an_earlier_wait_is_taken_for_this_one() {
                         if let Some(token) = tokens[key].lock().take() {
                             token.cancel();
                         }
-                        if random.below(2) == 0 {
-                            thread::yield_now();
-                        }
+                        work(&mut random);
                     }
                 });
             }

@@ -1,5 +1,6 @@
 //! Keys that panic, that are cloned too often, that all hash alike, that are only looked at.
 
+use std::hash::{Hash, Hasher};
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use perkey::{CancellationToken, KeyedLock, KeyedSemaphore, Wait};
 
 use crate::keys::{Alike, Call, Counting, Counts, Hostile};
-use crate::support::{Oracle, Random, crowded, elsewhere, panics, rounds, spin, until, watched_in_both_modes};
+use crate::support::{Oracle, Random, crowded, elsewhere, panics, rounds, spin, until, watched_in_both_modes, work};
 
 /// The shards grow with the keys; were `Hash` called in that, it would be called more than once for a call.
 #[test]
@@ -131,12 +132,12 @@ fn a_panic_of_a_key_makes_counts_drift() {
                         let call = Call::ALL[random.below(4) as usize];
                         fuse.arm(call, 1 + random.below(6) as usize);
                         let stopped = panics(|| match random.below(5) {
-                            0 => drop(locks.try_lock_for(key, moment).map(|_guard| one.visit(1, thread::yield_now))),
+                            0 => drop(locks.try_lock_for(key, moment).map(|_guard| one.visit(1, || work(&mut random)))),
                             1 => drop(locks.snapshot()),
                             2 => drop(permits.try_acquire_for(key, moment).map(|_permit| two.visit(1, || ()))),
                             3 => {
                                 let permit = permits.acquire_many(key, 2, Wait::forever()).unwrap();
-                                two.visit(2, thread::yield_now);
+                                two.visit(2, || work(&mut random));
                                 drop(permit);
                             }
                             _ => locks.with_key(key, || one.visit(1, || ())),
@@ -325,11 +326,7 @@ fn keys_that_hash_alike_are_taken_for_one_another() {
                     for _ in 0..each {
                         let id = random.below(KEYS);
                         locks.with_key(&Alike(id as u32), || {
-                            oracles[id as usize].visit(1, || {
-                                if random.below(8) == 0 {
-                                    thread::yield_now();
-                                }
-                            });
+                            oracles[id as usize].visit(1, || work(&mut random));
                         });
                     }
                 });
@@ -340,41 +337,75 @@ fn keys_that_hash_alike_are_taken_for_one_another() {
     });
 }
 
+/// A key that is slow to be looked at, so that who polls it has the shard's lock most of the time.
+struct Slow(u32);
+
+impl Hash for Slow {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialEq for Slow {
+    fn eq(&self, other: &Self) -> bool {
+        spin(SLOW);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Slow {}
+
+impl Clone for Slow {
+    fn clone(&self) -> Self {
+        spin(SLOW);
+        Self(self.0)
+    }
+}
+
+const SLOW: u64 = 2_000;
+
 #[test]
 fn threads_that_poll_keep_lockers_out() {
-    poll_beside_a_locker(|locks| {
-        assert!(locks.waiters(&1) <= 1);
-        let _ = (locks.is_locked(&1), locks.is_locked_by_current_thread(&1), locks.len(), locks.is_empty());
+    poll_beside_a_locker(|locks, key| {
+        assert!(locks.is_locked(key) && !locks.is_locked_by_current_thread(key));
+        assert_eq!(locks.waiters(key), 0);
     });
 }
 
 #[test]
-fn threads_that_take_snapshots_keep_lockers_out() {
-    poll_beside_a_locker(|locks| assert!(locks.snapshot().len() <= 3));
+fn threads_that_count_keep_lockers_out() {
+    poll_beside_a_locker(|locks, _| assert!(locks.len() >= POLLED as usize && !locks.is_empty()));
 }
 
-/// One thread locks so many times while three do nothing but poll.
-fn poll_beside_a_locker(poll: fn(&KeyedLock<u32>)) {
+#[test]
+fn threads_that_take_snapshots_keep_lockers_out() {
+    poll_beside_a_locker(|locks, _| assert!(locks.snapshot().len() >= POLLED as usize));
+}
+
+const POLLED: u32 = 8;
+
+/// One thread locks so many times while three do nothing but poll keys of the same shards.
+fn poll_beside_a_locker(poll: fn(&KeyedLock<Slow>, &Slow)) {
     const POLLERS: usize = 3;
-    let times = rounds(1_000);
+    let times = rounds(500) as u32;
     watched_in_both_modes(move |fairness| {
-        let locks = KeyedLock::<u32>::with_options(crowded(fairness));
+        let locks = KeyedLock::<Slow>::with_options(crowded(fairness));
+        let held: Vec<_> = (0..POLLED).map(|key| locks.lock(&Slow(key))).collect();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             for _ in 0..POLLERS {
                 scope.spawn(|| {
                     while !done.load(Ordering::Acquire) {
-                        poll(&locks);
+                        (0..POLLED).for_each(|key| poll(&locks, &Slow(key)));
                     }
                 });
             }
-            for _ in 0..times {
-                for key in 1..=3 {
-                    locks.with_key(&key, || spin(10));
-                }
+            for key in POLLED..POLLED + times {
+                locks.with_key(&Slow(key), || ());
             }
             done.store(true, Ordering::Release);
         });
+        drop(held);
         assert_eq!(locks.len(), 0);
     });
 }

@@ -5,11 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedPermit, KeyedSemaphore, Wait};
+use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedLockGuard, KeyedPermit, KeyedSemaphore, Wait};
 use static_assertions::assert_not_impl_any;
 
 use crate::support::{
-    Barrier, Oracle, Random, crowded, elsewhere, rounds, spin, until, watched, watched_in_both_modes,
+    Barrier, Oracle, Random, crowded, elsewhere, rounds, slow_to_park, soon, spin, until, watched,
+    watched_in_both_modes, work,
 };
 
 /// All permits are inside or free, and a request that waits without limit gets in: neither a permit nor a wake-up is
@@ -26,7 +27,7 @@ fn a_grant_that_meets_a_timeout_or_a_cancellation_is_lost() {
         let tokens: Vec<Mutex<CancellationToken>> = (0..WORKERS).map(|_| Mutex::default()).collect();
         let at_work = AtomicUsize::new(WORKERS);
 
-        let work = |number: usize| {
+        let call = |number: usize| {
             let mut random = Random::new(number);
             for _ in 0..each {
                 let weight = 1 + random.below(LIMIT as u64) as usize;
@@ -42,11 +43,7 @@ fn a_grant_that_meets_a_timeout_or_a_cancellation_is_lost() {
                 let outcome = permits.acquire_many(&1, weight, wait);
                 let count = match outcome {
                     Ok(_permit) => {
-                        oracle.visit(weight, || {
-                            for _ in 0..random.below(6) {
-                                thread::yield_now();
-                            }
-                        });
+                        oracle.visit(weight, || work(&mut random));
                         &granted
                     }
                     Err(AcquireError::Timeout) => &timed_out,
@@ -62,15 +59,14 @@ fn a_grant_that_meets_a_timeout_or_a_cancellation_is_lost() {
         };
         thread::scope(|scope| {
             for number in 0..WORKERS {
-                let work = &work;
-                scope.spawn(move || work(number));
+                let call = &call;
+                scope.spawn(move || call(number));
             }
             let mut random = Random::new(WORKERS);
             while at_work.load(Ordering::Acquire) > 0 {
                 let token = tokens[random.below(WORKERS as u64) as usize].lock().clone();
-                spin(random.below(50));
                 token.cancel();
-                thread::yield_now();
+                thread::sleep(Duration::from_micros(random.below(20)));
             }
         });
 
@@ -296,9 +292,7 @@ fn a_very_long_timeout_overflows() {
                 let other = scope.spawn(|| locks.try_lock_for(&1, duration).is_some());
                 until(|| locks.waiters(&1) == 2 || waiter.is_finished() || other.is_finished());
                 // Time for a wait that ends at once to do so.
-                for _ in 0..50 {
-                    thread::yield_now();
-                }
+                spin(5_000);
                 assert_eq!(locks.waiters(&1), 2, "{duration:?} is not for ever");
                 drop(guard);
                 assert_eq!(waiter.join().unwrap(), Ok(()), "{duration:?}");
@@ -403,7 +397,7 @@ fn a_call_reports_what_did_not_happen() {
                             }
                             match locks.lock_with(&1, wait) {
                                 Ok(_guard) => {
-                                    oracle.visit(1, thread::yield_now);
+                                    oracle.visit(1, || work(&mut random));
                                     granted += 1;
                                 }
                                 Err(AcquireError::Cancelled) => assert!(cancellable && token.is_cancelled()),
@@ -419,9 +413,8 @@ fn a_call_reports_what_did_not_happen() {
             scope.spawn(|| {
                 while !ends.load(Ordering::Acquire) {
                     let token = std::mem::take(&mut *shared.lock());
-                    spin(100);
                     token.cancel();
-                    thread::yield_now();
+                    thread::sleep(Duration::from_micros(50));
                 }
             });
             let granted: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
@@ -441,6 +434,37 @@ fn a_grant_before_the_cancellation_is_taken_back() {
         token.cancel();
         assert!(locks.is_locked_by_current_thread(&1));
         drop(guard);
+        assert_eq!(locks.len(), 0);
+    });
+}
+
+/// Handed over first and cancelled then, mostly before the waiter has come to park: the call gives the grant.
+#[test]
+fn a_grant_just_before_the_cancellation_is_taken_back() {
+    let times = rounds(500);
+    watched_in_both_modes(move |fairness| {
+        let locks = KeyedLock::<u32>::with_options(crowded(fairness));
+        let barrier = Barrier::new(2);
+        let token = Mutex::new(CancellationToken::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..times {
+                    barrier.meet();
+                    let wait = slow_to_park(&token.lock());
+                    assert_eq!(locks.lock_with(&1, wait).map(drop), Ok(()));
+                    barrier.meet();
+                }
+            });
+            for _ in 0..times {
+                let guard = locks.lock(&1);
+                *token.lock() = CancellationToken::new();
+                barrier.meet();
+                soon(|| locks.waiters(&1) == 1);
+                KeyedLockGuard::unlock_fair(guard);
+                token.lock().cancel();
+                barrier.meet();
+            }
+        });
         assert_eq!(locks.len(), 0);
     });
 }

@@ -4,10 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedSemaphore, Wait};
 
-use crate::support::{Barrier, Oracle, Random, crowded, elsewhere, panics, quiet_panic, rounds, until};
-use crate::support::{watched, watched_in_both_modes};
+use crate::support::{
+    Barrier, Oracle, Random, crowded, elsewhere, panics, quiet_panic, rounds, slow_to_park, soon, until,
+};
+use crate::support::{watched, watched_in_both_modes, work};
 
 #[test]
 fn the_releaser_removes_the_entry_while_somebody_queues() {
@@ -77,11 +80,7 @@ fn many_threads_on_one_key_find_two_locks() {
                     let mut random = Random::new(number);
                     for _ in 0..each {
                         let _guard = locks.lock(&1);
-                        oracle.visit(1, || {
-                            if random.below(16) == 0 {
-                                thread::yield_now();
-                            }
-                        });
+                        oracle.visit(1, || work(&mut random));
                     }
                 });
             }
@@ -205,8 +204,9 @@ fn a_mix_of_outcomes_leaves_entries_behind() {
                     for _ in 0..each {
                         let key = random.below(KEYS);
                         let moment = Duration::from_micros(random.below(30));
-                        let visit = || oracles[key as usize].visit(1, thread::yield_now);
-                        match random.below(7) {
+                        let call = random.below(7);
+                        let mut visit = || oracles[key as usize].visit(1, || work(&mut random));
+                        match call {
                             0 => drop(locks.try_lock(&key).map(|_guard| visit())),
                             1 => drop(locks.try_lock_for(&key, moment).map(|_guard| visit())),
                             2 => drop(locks.lock_with(&key, Wait::at_most(moment).max_queued(1)).map(|_guard| visit())),
@@ -236,6 +236,42 @@ fn a_mix_of_outcomes_leaves_entries_behind() {
         for oracle in &oracles {
             oracle.check();
         }
+        assert_eq!(locks.len(), 0);
+    });
+}
+
+/// The key is released, its last waiter is told so, and gives up before it has looked. Each time on a key that nobody
+/// comes back to.
+#[test]
+fn a_waiter_that_gives_up_on_a_free_key_leaves_an_entry_behind() {
+    let times = rounds(500) as u32;
+    watched_in_both_modes(move |fairness| {
+        let locks = KeyedLock::<u32>::with_options(crowded(fairness));
+        let oracle = Oracle::exclusive();
+        let barrier = Barrier::new(2);
+        let token = Mutex::new(CancellationToken::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for key in 0..times {
+                    barrier.meet();
+                    let wait = slow_to_park(&token.lock());
+                    if let Ok(_guard) = locks.lock_with(&key, wait) {
+                        oracle.visit(1, || ());
+                    }
+                    barrier.meet();
+                }
+            });
+            for key in 0..times {
+                let guard = locks.lock(&key);
+                *token.lock() = CancellationToken::new();
+                barrier.meet();
+                soon(|| locks.waiters(&key) == 1);
+                drop(guard);
+                token.lock().cancel();
+                barrier.meet();
+            }
+        });
+        oracle.check();
         assert_eq!(locks.len(), 0);
     });
 }
