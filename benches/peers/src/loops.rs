@@ -1,8 +1,7 @@
 //! The measured loops. Each is compiled once for every contestant.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,15 @@ use crate::contestants::Locks;
 use crate::keys::Keys;
 
 /// Taken and given back this often before the clock starts: first allocations, and code that was never run.
-const WARM_UP: u64 = 1_000;
+const WARM_UP_OPERATIONS: u64 = 1_000;
+
+/// The phases of a round of several threads.
+const WARM_UP: u8 = 0;
+const COUNT: u8 = 1;
+const STOP: u8 = 2;
+
+/// The last part of the warm-up, when all threads are running.
+const SETTLE: Duration = Duration::from_millis(1);
 
 /// Nanoseconds per operation of one thread.
 pub(crate) fn alone<S: Keys>(locks: &impl Locks<S::Key>, keys: &mut S, operations: u64) -> f64 {
@@ -19,7 +26,7 @@ pub(crate) fn alone<S: Keys>(locks: &impl Locks<S::Key>, keys: &mut S, operation
             locks.with(black_box(keys.next_key()), || black_box(()));
         }
     };
-    run(WARM_UP);
+    run(WARM_UP_OPERATIONS);
     let start = Instant::now();
     run(operations);
     start.elapsed().as_nanos() as f64 / operations as f64
@@ -49,13 +56,16 @@ impl Crowd {
         keys: impl Fn(u64) -> S + Sync,
         window: Duration,
     ) -> f64 {
-        let (operations, elapsed) = self.run(window, |thread, stop| {
+        let (operations, elapsed) = self.run(window, |thread, phase| {
             let (mut keys, mut operations) = (keys(thread), 0_u64);
-            while !stop.load(Relaxed) {
+            loop {
                 locks.with(black_box(keys.next_key()), || section(self.spins));
-                operations += 1;
+                match phase.load(Relaxed) {
+                    WARM_UP => {}
+                    COUNT => operations += 1,
+                    _ => return operations,
+                }
             }
-            operations
         });
         elapsed.as_nanos() as f64 / operations.iter().sum::<u64>() as f64
     }
@@ -68,18 +78,22 @@ impl Crowd {
         keys: impl Fn(u64) -> S + Sync,
         window: Duration,
     ) -> Waits {
-        let (threads, _) = self.run(window, |thread, stop| {
+        let (threads, _) = self.run(window, |thread, phase| {
             let (mut keys, mut operations, mut longest) = (keys(thread), 0_u64, Duration::ZERO);
-            while !stop.load(Relaxed) {
+            loop {
                 let key = black_box(keys.next_key());
-                let asked = Instant::now();
+                let (asked, mut waited) = (Instant::now(), Duration::ZERO);
                 locks.with(key, || {
-                    longest = longest.max(asked.elapsed());
+                    waited = asked.elapsed();
                     section(self.spins);
                 });
-                operations += 1;
+                match phase.load(Relaxed) {
+                    WARM_UP => continue,
+                    COUNT => operations += 1,
+                    _ => return (operations, longest.max(waited)),
+                }
+                longest = longest.max(waited);
             }
-            (operations, longest)
         });
         let total: u64 = threads.iter().map(|(operations, _)| operations).sum();
         let least = threads.iter().map(|(operations, _)| *operations).min().unwrap_or(0);
@@ -89,30 +103,31 @@ impl Crowd {
         }
     }
 
-    /// Runs `work` on each thread until the window is over. Gives what the threads give, and how long it took.
-    fn run<R: Send>(self, window: Duration, work: impl Fn(u64, &AtomicBool) -> R + Sync) -> (Vec<R>, Duration) {
-        let (stop, together) = (AtomicBool::new(false), Barrier::new(self.threads as usize + 1));
+    /// Runs `work` on each thread through all phases. Gives what the threads give, and how long [`COUNT`] was.
+    fn run<R: Send>(self, window: Duration, work: impl Fn(u64, &AtomicU8) -> R + Sync) -> (Vec<R>, Duration) {
+        let (phase, running) = (AtomicU8::new(WARM_UP), AtomicU64::new(0));
         thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
                 .map(|thread| {
-                    let (stop, together, work) = (&stop, &together, &work);
+                    let (phase, running, work) = (&phase, &running, &work);
                     scope.spawn(move || {
-                        together.wait();
-                        let start = Instant::now();
-                        (start, work(thread, stop))
+                        running.fetch_add(1, Relaxed);
+                        work(thread, phase)
                     })
                 })
                 .collect();
-            together.wait();
+            // As long as one thread has the lock to itself, it does in a millisecond what a crowd does in a hundred.
+            while running.load(Relaxed) < self.threads {
+                thread::sleep(SETTLE);
+            }
+            thread::sleep(SETTLE);
+            // This thread wakes late when the others keep the cores busy, so the window is what the clock says.
+            let start = Instant::now();
+            phase.store(COUNT, Relaxed);
             thread::sleep(window);
-            // This thread may come late from the barrier and from its sleep, as the others keep the cores busy; so the
-            // clock starts with the first of them, and is read before they are told to stop.
-            let end = Instant::now();
-            stop.store(true, Relaxed);
-            let (starts, results): (Vec<_>, Vec<_>) =
-                threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).unzip();
-            let start = starts.into_iter().min().expect("there is at least one thread");
-            (results, end.saturating_duration_since(start))
+            let elapsed = start.elapsed();
+            phase.store(STOP, Relaxed);
+            (threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).collect(), elapsed)
         })
     }
 }
