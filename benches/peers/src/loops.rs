@@ -16,9 +16,6 @@ const WARM_UP: u8 = 0;
 const COUNT: u8 = 1;
 const STOP: u8 = 2;
 
-/// The last part of the warm-up, when all threads are running.
-const SETTLE: Duration = Duration::from_millis(1);
-
 /// Nanoseconds per operation of one thread.
 pub(crate) fn alone<S: Keys>(locks: &impl Locks<S::Key>, keys: &mut S, operations: u64) -> f64 {
     let mut run = |operations| {
@@ -56,8 +53,9 @@ impl Crowd {
         keys: impl Fn(u64) -> S + Sync,
         window: Duration,
     ) -> f64 {
-        let (operations, elapsed) = self.run(window, |thread, phase| {
+        let (operations, elapsed) = self.run(window, |thread, phase, arrived| {
             let (mut keys, mut operations) = (keys(thread), 0_u64);
+            locks.with(keys.next_key(), arrived);
             loop {
                 locks.with(black_box(keys.next_key()), || section(self.spins));
                 match phase.load(Relaxed) {
@@ -78,8 +76,9 @@ impl Crowd {
         keys: impl Fn(u64) -> S + Sync,
         window: Duration,
     ) -> Waits {
-        let (threads, _) = self.run(window, |thread, phase| {
+        let (threads, _) = self.run(window, |thread, phase, arrived| {
             let (mut keys, mut operations, mut longest) = (keys(thread), 0_u64, Duration::ZERO);
+            locks.with(keys.next_key(), arrived);
             loop {
                 let key = black_box(keys.next_key());
                 let (asked, mut waited) = (Instant::now(), Duration::ZERO);
@@ -103,24 +102,30 @@ impl Crowd {
         }
     }
 
-    /// Runs `work` on each thread through all phases. Gives what the threads give, and how long [`COUNT`] was.
-    fn run<R: Send>(self, window: Duration, work: impl Fn(u64, &AtomicU8) -> R + Sync) -> (Vec<R>, Duration) {
-        let (phase, running) = (AtomicU8::new(WARM_UP), AtomicU64::new(0));
+    /// Runs `work` on each thread through all phases; it tells of its first operation. Gives what the threads give, and
+    /// how long [`COUNT`] was.
+    fn run<R: Send>(
+        self,
+        window: Duration,
+        work: impl Fn(u64, &AtomicU8, &dyn Fn()) -> R + Sync,
+    ) -> (Vec<R>, Duration) {
+        let (phase, arrivals) = (AtomicU8::new(WARM_UP), AtomicU64::new(0));
+        let arrived = || {
+            arrivals.fetch_add(1, Relaxed);
+        };
         thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
                 .map(|thread| {
-                    let (phase, running, work) = (&phase, &running, &work);
-                    scope.spawn(move || {
-                        running.fetch_add(1, Relaxed);
-                        work(thread, phase)
-                    })
+                    let (phase, arrived, work) = (&phase, &arrived, &work);
+                    scope.spawn(move || work(thread, phase, arrived))
                 })
                 .collect();
-            // As long as one thread has the lock to itself, it does in a millisecond what a crowd does in a hundred.
-            while running.load(Relaxed) < self.threads {
-                thread::sleep(SETTLE);
+            // As long as one thread has the lock to itself, it does in a millisecond what a crowd does in a hundred. A
+            // thread that is starved from the start is waited for only so long.
+            let start = Instant::now();
+            while arrivals.load(Relaxed) < self.threads && start.elapsed() < window {
+                thread::sleep(Duration::from_micros(200));
             }
-            thread::sleep(SETTLE);
             // This thread wakes late when the others keep the cores busy, so the window is what the clock says.
             let start = Instant::now();
             phase.store(COUNT, Relaxed);
