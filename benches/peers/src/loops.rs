@@ -65,7 +65,8 @@ impl Crowd {
                 }
             }
         });
-        elapsed.as_nanos() as f64 / operations.iter().sum::<u64>() as f64
+        // At least one, in case the machine had no time for us at all.
+        elapsed.as_nanos() as f64 / operations.iter().sum::<u64>().max(1) as f64
     }
 
     /// The waits of such a round. Not measured in the same round: reading the clock twice for each operation takes as
@@ -98,7 +99,7 @@ impl Crowd {
         let least = threads.iter().map(|(operations, _)| *operations).min().unwrap_or(0);
         Waits {
             longest: threads.iter().map(|(_, longest)| *longest).max().unwrap_or_default(),
-            least_share: least as f64 * self.threads as f64 / total as f64,
+            least_share: least as f64 * self.threads as f64 / total.max(1) as f64,
         }
     }
 
