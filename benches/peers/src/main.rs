@@ -23,8 +23,9 @@ mod stats;
 mod table;
 mod watchdog;
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -53,19 +54,24 @@ fn run(cli: &Cli) -> io::Result<()> {
     let mut shapes = shapes::all();
     shapes.retain(|shape| cli.shapes.is_empty() || cli.shapes.contains(&shape.name));
 
+    // Opened before minutes are spent on what goes into it.
+    let csv = cli.csv.as_deref().map(create).transpose()?;
     let load_before = facts::load();
     let results = measure_all(&shapes, cli);
     let head = format!("{}load {load_before} before, {} after\n{}\n", facts::facts(), facts::load(), describe(cli));
-    match &cli.csv {
-        Some(file) => {
-            fs::write(file, table::csv(&results))
-                .map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
+    match csv {
+        Some(mut file) => {
+            file.write_all(table::csv(&results).as_bytes())?;
             eprint!("{head}");
         }
         None => io::stdout().write_all(format!("{head}\n{}", table::markdown(&results)).as_bytes())?,
     }
     eprint!("{}", table::summary(&results));
     Ok(())
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 fn measure_all<'a>(shapes: &'a [Shape], cli: &Cli) -> Vec<(&'a Shape, ShapeResult)> {
