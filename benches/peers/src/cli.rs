@@ -1,0 +1,98 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+
+use crate::loads::Effort;
+use crate::measure::Plan;
+use crate::shapes;
+
+const DETAILS: &str = "\
+Output:
+  One Markdown table on standard output (or CSV in a file); progress, and the
+  goals that were missed, on standard error.
+
+  ns/op is the median of the rounds: a lock and an unlock in the wall-clock time
+  of all threads together. In the shapes of one thread the empty loop's time is
+  taken off. `/ perkey` is the median of the ratios within each round: above 1,
+  perkey is faster. The longest wait and the least share of any thread are
+  medians of rounds of their own (in brackets: the longest of all rounds); a
+  share of 1 is a fair one. `met?` is computed from this run.
+
+  Use it on a machine that does nothing else: all waits are the scheduler's too.
+
+Exit codes:
+  0  measured, whatever the goals
+  1  output failed
+  2  the command line is wrong
+  3  a round did not end";
+
+/// Measures perkey beside other per-key locks.
+#[derive(Debug, Parser)]
+#[command(name = "peers", after_long_help = DETAILS)]
+pub(crate) struct Cli {
+    /// Everything within a minute: few and short rounds, so that a few per cent mean nothing
+    #[arg(long)]
+    quick: bool,
+
+    /// About five minutes [default]
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
+
+    /// Only this shape; may be given several times
+    #[arg(long = "shape", value_name = "NAME", value_parser = shape_names(), hide_possible_values = true)]
+    pub(crate) shapes: Vec<String>,
+
+    /// Prints the shapes and the contestants, and measures nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Writes the table to FILE as CSV instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+fn shape_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(shapes::all().into_iter().map(|shape| shape.name))
+}
+
+impl Cli {
+    pub(crate) fn plan(&self) -> Plan {
+        if self.quick {
+            Plan {
+                rounds: 5,
+                wait_rounds: 2,
+                effort: Effort {
+                    operations: 200_000,
+                    window: Duration::from_millis(50),
+                    wait_window: Duration::from_millis(60),
+                },
+            }
+        } else {
+            Plan {
+                rounds: 11,
+                wait_rounds: 3,
+                effort: Effort {
+                    operations: 500_000,
+                    window: Duration::from_millis(150),
+                    wait_window: Duration::from_millis(250),
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

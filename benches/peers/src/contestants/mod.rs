@@ -1,0 +1,81 @@
+//! What is measured, behind one trait.
+//!
+//! Each contestant is built with its own defaults, except for the hasher: that is the standard library's `RandomState`
+//! everywhere.
+
+pub(crate) mod by_hand;
+pub(crate) mod floors;
+pub(crate) mod perkey;
+pub(crate) mod published;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Borrow;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+/// One lock per key, as the shapes use it. Nothing here is virtual: every contestant gets its own copy of every loop.
+pub(crate) trait Locks<Q: ?Sized>: Sync {
+    /// Runs `work` while `key` is locked.
+    ///
+    /// An implementation shows its guard to `black_box` by reference, so that everybody's guard is in memory, and
+    /// nobody's is moved there. It releases the key on unwinding too, as a user's code would.
+    fn with(&self, key: &Q, work: impl FnOnce());
+
+    /// How many keys the table still knows, where it tells.
+    #[cfg(test)]
+    fn keys_left(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// What the keys of every table can do.
+pub(crate) trait Key: Clone + Eq + Hash + Debug + Send + Sync + 'static {}
+
+impl<K: Clone + Eq + Hash + Debug + Send + Sync + 'static> Key for K {}
+
+/// A borrowed form of `K`, as in map look-ups.
+pub(crate) trait Lookup<K>: Eq + Hash + Sync + ToOwned<Owned = K> + 'static {}
+
+impl<K: Borrow<Q>, Q: ?Sized + Eq + Hash + Sync + ToOwned<Owned = K> + 'static> Lookup<K> for Q {}
+
+/// The contestants' names, as the table and the goals have them.
+pub(crate) mod names {
+    pub(crate) const PERKEY: &str = "perkey";
+    pub(crate) const PERKEY_FIFO: &str = "perkey fifo";
+    pub(crate) const PERKEY_WITH_KEY: &str = "perkey with_key";
+    pub(crate) const PERKEY_SEMAPHORE: &str = "perkey semaphore";
+
+    pub(crate) const LOCKMAP: &str = "lockmap";
+    pub(crate) const LOCKABLE: &str = "lockable";
+    pub(crate) const KEYED_LOCK: &str = "keyed-lock";
+    pub(crate) const KEY_MUTEX: &str = "key-mutex";
+
+    pub(crate) const COUNTED: &str = "dashmap counted";
+    pub(crate) const LEAKING: &str = "dashmap leaking";
+    pub(crate) const TEXTBOOK: &str = "textbook";
+
+    pub(crate) const FLOOR_ONE_MAP: &str = "floor: one map";
+    pub(crate) const FLOOR_SHARDS: &str = "floor: 64 maps";
+    pub(crate) const FLOOR_MUTEX: &str = "floor: one mutex";
+    pub(crate) const EMPTY_LOOP: &str = "empty loop";
+
+    /// Who is in every shape that compares perkey with others; a `-` in the table where one cannot do it.
+    pub(crate) const PEERS: [&str; 7] = [LOCKMAP, LOCKABLE, KEYED_LOCK, KEY_MUTEX, COUNTED, LEAKING, TEXTBOOK];
+
+    /// A line for each name that does not explain itself.
+    pub(crate) const LEGEND: [(&str, &str); 12] = [
+        (PERKEY, "KeyedLock with its defaults, a guard"),
+        (PERKEY_FIFO, "KeyedLock with Fairness::Fifo, a guard"),
+        (PERKEY_WITH_KEY, "KeyedLock, the closure call"),
+        (PERKEY_SEMAPHORE, "KeyedSemaphore of four permits, a guard"),
+        (LOCKABLE, "LockPool's blocking_lock; its locks are tokio's"),
+        (COUNTED, "DashMap of Arc<parking_lot::Mutex>, an entry removed when its count says that it is the last"),
+        (LEAKING, "the same, and nothing is ever removed"),
+        (TEXTBOOK, "std's Mutex around a HashMap of Arc<Mutex>, with the same clean-up"),
+        (FLOOR_ONE_MAP, "insert, then remove, in one parking_lot::Mutex<HashMap>; locks nothing"),
+        (FLOOR_SHARDS, "the same in 64 padded ones; locks nothing"),
+        (FLOOR_MUTEX, "one parking_lot::Mutex for all keys"),
+        (EMPTY_LOOP, "makes the keys and does nothing with them"),
+    ];
+}

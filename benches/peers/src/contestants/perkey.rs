@@ -1,0 +1,79 @@
+//! perkey's own calls.
+
+use std::borrow::Borrow;
+use std::hint::black_box;
+
+use perkey::{Fairness, KeyedLock, KeyedSemaphore, Options};
+
+use super::{Key, Locks, Lookup};
+
+/// `lock`, and its guard dropped.
+pub(crate) struct Guard<K>(KeyedLock<K>);
+
+impl<K> Guard<K> {
+    pub(crate) fn new() -> Self {
+        Self(KeyedLock::new())
+    }
+
+    pub(crate) fn fifo() -> Self {
+        Self(KeyedLock::with_options(Options::new().fairness(Fairness::Fifo)))
+    }
+}
+
+impl<K: Key + Borrow<Q>, Q: ?Sized + Lookup<K>> Locks<Q> for Guard<K> {
+    #[inline]
+    fn with(&self, key: &Q, work: impl FnOnce()) {
+        let guard = self.0.lock(key);
+        black_box(&guard);
+        work();
+    }
+
+    #[cfg(test)]
+    fn keys_left(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
+}
+
+/// `with_key`.
+pub(crate) struct Closure<K>(KeyedLock<K>);
+
+impl<K> Closure<K> {
+    pub(crate) fn new() -> Self {
+        Self(KeyedLock::new())
+    }
+}
+
+impl<K: Key + Borrow<Q>, Q: ?Sized + Lookup<K>> Locks<Q> for Closure<K> {
+    #[inline]
+    fn with(&self, key: &Q, work: impl FnOnce()) {
+        self.0.with_key(key, work);
+    }
+
+    #[cfg(test)]
+    fn keys_left(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
+}
+
+/// `acquire`, and its permit dropped.
+pub(crate) struct Permit<K, const N: usize>(KeyedSemaphore<K, N>);
+
+impl<K, const N: usize> Permit<K, N> {
+    pub(crate) fn new() -> Self {
+        Self(KeyedSemaphore::new())
+    }
+}
+
+impl<K: Key + Borrow<Q>, Q: ?Sized + Lookup<K>, const N: usize> Locks<Q> for Permit<K, N> {
+    #[inline]
+    fn with(&self, key: &Q, work: impl FnOnce()) {
+        let permit = self.0.acquire(key);
+        black_box(&permit);
+        work();
+    }
+
+    #[cfg(test)]
+    fn keys_left(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
+}
