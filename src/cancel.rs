@@ -90,7 +90,8 @@ impl CancellationToken {
         }
     }
 
-    /// Whether [`cancel`](Self::cancel) was called, on this token or a clone.
+    /// Whether [`cancel`](Self::cancel) was called, on this token or a clone. Who sees that it was also sees what was
+    /// written before.
     ///
     /// # Examples
     ///
@@ -136,5 +137,43 @@ impl Drop for Registration<'_> {
     fn drop(&mut self) {
         let removed = self.token.shared.waiting.lock().waiters.remove(&self.number);
         drop(removed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{KeyedLock, Wait};
+
+    /// A token may live as long as the process, and be given to every wait.
+    #[test]
+    fn waits_that_end_leave_nothing_in_the_token() {
+        let (locks, token) = (KeyedLock::<u32>::new(), CancellationToken::new());
+        let registered = || token.shared.waiting.lock().waiters.len();
+        let held = locks.lock(&1);
+        std::thread::scope(|scope| {
+            let wait = Wait::at_most(Duration::from_micros(10)).or_cancelled(&token).or_cancelled(&token);
+            scope.spawn(|| assert!(locks.lock_with(&1, wait).is_err())).join().unwrap();
+            assert_eq!(registered(), 0, "after a time-out");
+            let granted = scope.spawn(|| drop(locks.lock_with(&1, &token).unwrap()));
+            while registered() == 0 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            granted.join().unwrap();
+        });
+        assert_eq!(registered(), 0, "after a grant");
+        let held = locks.lock(&1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(locks.lock_with(&1, &token).is_err()));
+            while registered() == 0 {
+                std::thread::yield_now();
+            }
+            token.cancel();
+        });
+        assert_eq!(registered(), 0, "after a cancellation");
+        drop(held);
     }
 }

@@ -41,7 +41,7 @@ pub enum AcquireError {
     #[error("as many requests as allowed already wait for the key")]
     QueueFull,
     /// The request asks for no permits at all, or for more than the key's limit, and so could never be granted.
-    #[error("cannot grant {requested} permits of a key whose limit is {limit}: ask for 1 to {limit}")]
+    #[error("cannot grant {requested} permits of a key whose limit is {limit}")]
     OverLimit {
         /// How many permits were asked for.
         requested: usize,
@@ -170,10 +170,7 @@ mod tests {
             (AcquireError::Timeout, "the key was not granted in time"),
             (AcquireError::Cancelled, "the wait for the key was cancelled"),
             (AcquireError::QueueFull, "as many requests as allowed already wait for the key"),
-            (
-                AcquireError::OverLimit { requested: 4, limit: 3 },
-                "cannot grant 4 permits of a key whose limit is 3: ask for 1 to 3",
-            ),
+            (AcquireError::OverLimit { requested: 4, limit: 3 }, "cannot grant 4 permits of a key whose limit is 3"),
             (
                 deadlock.into(),
                 "this thread already holds the key and would wait for itself for ever: KeyedLock \"accounts\", \

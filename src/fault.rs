@@ -25,8 +25,16 @@ pub(crate) enum Fault {
     NeverDue,
     /// "Rung" stays when the head changes.
     RungOutlivesHead,
+    /// "Rung" stays when the head looks and finds nothing free.
+    LookKeepsRung,
     /// A head that was rung already is rung again.
     RungTwice,
+    /// A limit that falls leaves those in the queue who ask for more.
+    TooHeavyStays,
+    /// An acquisition does not look at the table's limit again when it makes an entry.
+    StaleLimit,
+    /// A sweep removes what it read as idle, without looking again.
+    SweepsTheHeld,
 }
 
 #[cfg(not(any(test, loom)))]
@@ -43,7 +51,7 @@ pub(crate) fn planted(fault: Fault) -> bool {
 
 #[cfg(any(test, loom))]
 impl Fault {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 14] = [
         Self::RemoveInTwoSteps,
         Self::GrantLost,
         Self::OneRingForTwoPermits,
@@ -53,7 +61,11 @@ impl Fault {
         Self::FifoBarges,
         Self::NeverDue,
         Self::RungOutlivesHead,
+        Self::LookKeepsRung,
         Self::RungTwice,
+        Self::TooHeavyStays,
+        Self::StaleLimit,
+        Self::SweepsTheHeld,
     ];
 
     fn from_env() -> Option<Self> {

@@ -18,6 +18,7 @@
 //! | one thread at a time per key | [`KeyedLock`] |
 //! | at most N at a time per key, N known when you write the program | [`KeyedSemaphore<K, N>`](KeyedSemaphore) |
 //! | the same, N known when it runs | [`KeyedSemaphore<K>`](KeyedSemaphore) and [`with_limit`](KeyedSemaphore::with_limit) |
+//! | a limit that depends on the key | [`KeyedSemaphore::with_limit_by`] |
 //! | several permits of a key in one step | [`KeyedSemaphore::acquire_many`] |
 //!
 //! Both have the same families of calls:
@@ -43,6 +44,23 @@
 //! weight, follows tokio's `batch_semaphore` and parking_lot's eventual fairness; the window of [`Fairness::Eventual`] is
 //! measured per waiter, from the moment it is first in line.
 //!
+//! # Keys that come back
+//!
+//! An entry that goes the moment its key is free has to be made anew when the key comes back, and the key cloned. With
+//! [`Options::idle_ttl`] it stays until a sweep finds that it has been idle for so long; [`Sweeper`] sweeps one table or
+//! several in the background.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use perkey::{KeyedLock, Options, Sweeper};
+//!
+//! let options = Options::new().idle_ttl(Duration::from_secs(60));
+//! let sessions = Arc::new(KeyedLock::<String>::with_options(options));
+//! let sweeper = Sweeper::spawn(&sessions, Duration::from_secs(10));
+//! sessions.with_key("session-1", || ()); // its entry goes about a minute after its last use
+//! ```
+//!
 //! # What a key needs
 //!
 //! `Hash + Eq`, and `ToOwned` for the form it is called with: a `KeyedLock<String>` is called with `&str`, a
@@ -60,12 +78,16 @@
 mod cancel;
 mod error;
 mod fault;
+mod limit;
 mod lock;
 mod options;
 mod owners;
+mod retention;
 mod semaphore;
 mod slot;
 mod status;
+#[cfg(not(loom))]
+mod sweeper;
 mod sync;
 mod table;
 mod wait;
@@ -73,10 +95,13 @@ mod waiter;
 
 pub use cancel::CancellationToken;
 pub use error::{AcquireError, Deadlock};
+pub use limit::Limit;
 pub use lock::{ArcKeyedLockGuard, KeyedLock, KeyedLockGuard};
 pub use options::{Fairness, Options};
 pub use semaphore::{ArcKeyedPermit, DYNAMIC, KeyedPermit, KeyedSemaphore};
 pub use status::{KeyStatus, WaiterStatus};
+#[cfg(not(loom))]
+pub use sweeper::{Sweep, Sweeper};
 pub use wait::Wait;
 
 /// The examples of the README are tests.

@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::error::AcquireError;
+use crate::limit::Source;
 use crate::options::Options;
 use crate::owners::thread_number;
 use crate::status::KeyStatus;
@@ -18,7 +19,7 @@ use crate::wait::Wait;
 /// A lock per key: at most one thread holds a key, and different keys are held side by side.
 ///
 /// An entry exists only while its key is held or waited for: nothing is set up beforehand, and nothing has to be cleaned up
-/// (the table keeps the memory of its largest moment). Keys are borrowed as in map look-ups: a `KeyedLock<String>` is
+/// (the table keeps the memory of its largest moment, until [`shrink_to_fit`](Self::shrink_to_fit)). Keys are borrowed as in map look-ups: a `KeyedLock<String>` is
 /// called with `&str`, a `KeyedLock<&'static str>` with `&"a"`. An acquisition that finds the key absent owns it once, by
 /// [`ToOwned`]; one that finds it present clones nothing.
 ///
@@ -26,7 +27,8 @@ use crate::wait::Wait;
 ///
 /// A thread that finds its key taken looks again a few times, then queues and parks; a release wakes at most one thread
 /// for each permit it frees. Who goes first is [`Fairness`](crate::Fairness)'s business. Two keys may share a shard of the
-/// table, and so its lock for some nanoseconds; they never wait for each other's holder.
+/// table, and so its lock for some nanoseconds (longer while the shard grows, shrinks, or is visited by
+/// [`snapshot`](Self::snapshot)); they never wait for each other's holder.
 ///
 /// # Re-entry
 ///
@@ -46,8 +48,11 @@ use crate::wait::Wait;
 ///
 /// # What runs inside
 ///
-/// The key's `Eq`, its `to_owned` on a miss, and its `Clone` in [`snapshot`](Self::snapshot) run under the lock of a
-/// shard. They may panic, without harm to the table; they must not call it. `Hash` and `Drop` of keys run outside.
+/// The key's `Borrow` and `Eq`, its `to_owned` on a miss, and its `Clone` in [`snapshot`](Self::snapshot) run under the
+/// lock of a shard. They may panic, without harm to the table. They must not call this table, print it, drop a guard of it,
+/// or wait for a thread that may be doing so (a panic hook that runs in them is still inside, too). While one of them is
+/// slow, calls for other keys of its shard wait, and during a snapshot or a sweep those of the next shard as well.
+/// `Hash` and `Drop` of keys run outside.
 ///
 /// # Examples
 ///
@@ -96,10 +101,10 @@ impl<K, S> KeyedLock<K, S> {
     /// ```
     #[must_use]
     pub fn with_options(options: Options<S>) -> Self {
-        Self { table: Table::new("KeyedLock", 1, options) }
+        Self { table: Table::new("KeyedLock", Source::Same(1), options) }
     }
 
-    /// How many keys are held or waited for. Exact when nothing else runs; visits the shards one after the other.
+    /// How many keys are held, waited for, or kept by [`Options::idle_ttl`]. Exact when nothing else runs; visits the shards one after the other.
     ///
     /// # Examples
     ///
@@ -116,7 +121,7 @@ impl<K, S> KeyedLock<K, S> {
         self.table.len()
     }
 
-    /// Whether no key is held or waited for.
+    /// Whether no key is held, waited for, or kept.
     ///
     /// # Examples
     ///
@@ -131,7 +136,7 @@ impl<K, S> KeyedLock<K, S> {
         self.table.is_empty()
     }
 
-    /// Every key that is held or waited for, and who waits. In no particular order; the waiters of one key are in order
+    /// Every key that is held, waited for, or kept, and who waits. In no particular order; the waiters of one key are in order
     /// of arrival. Each key is as it was at one moment; two keys need not be of the same moment.
     ///
     /// Keys are cloned under the lock of their shard: meant for logs and debugging, not for a hot path.
@@ -153,6 +158,45 @@ impl<K, S> KeyedLock<K, S> {
         K: Clone,
     {
         self.table.snapshot()
+    }
+
+    /// Removes the entries that have been idle for [`Options::idle_ttl`], and returns how many went; gives memory back where
+    /// little is left. An entry whose key is held or waited for stays. Without `idle_ttl` there is nothing to do.
+    ///
+    /// [`Sweeper`](crate::Sweeper) calls it in the background.
+    ///
+    /// # Panics
+    ///
+    /// With the first panic of a key's `Drop`, after all keys that go have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let table = KeyedLock::<String>::with_options(Options::new().idle_ttl(Duration::ZERO));
+    /// table.with_key("a", || ());
+    /// assert_eq!(table.len(), 1);
+    /// assert_eq!(table.sweep(), 1);
+    /// assert!(table.is_empty());
+    /// ```
+    pub fn sweep(&self) -> usize {
+        self.table.sweep()
+    }
+
+    /// Gives memory back: shrinks every shard to what it holds. Each shard is locked while that is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let table = perkey::KeyedLock::<String>::new();
+    /// // ... a spike of a million keys ...
+    /// table.shrink_to_fit();
+    /// # table.with_key("a", || ());
+    /// ```
+    pub fn shrink_to_fit(&self) {
+        self.table.shrink_to_fit();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::hash::RandomState;
+use std::time::Duration;
 
 /// Who goes first when a key comes free.
 ///
@@ -58,6 +59,8 @@ pub struct Options<S = RandomState> {
     pub(crate) fairness: Fairness,
     pub(crate) shards: Option<usize>,
     pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) reentrant: bool,
+    pub(crate) idle_ttl: Option<Duration>,
 }
 
 impl Options {
@@ -82,7 +85,7 @@ impl<S> Options<S> {
 
     /// Hashes keys with `hasher`. Default: [`RandomState`], which resists keys chosen to collide.
     ///
-    /// A weak hasher does not crowd keys into one shard: hashes are mixed once more before use.
+    /// A hasher whose values differ in few bits does not crowd keys into one shard: hashes are mixed once more before use.
     ///
     /// # Examples
     ///
@@ -96,8 +99,8 @@ impl<S> Options<S> {
     /// ```
     #[must_use]
     pub fn hasher<S2>(self, hasher: S2) -> Options<S2> {
-        let Self { hasher: _, fairness, shards, name } = self;
-        Options { hasher, fairness, shards, name }
+        let Self { hasher: _, fairness, shards, name, reentrant, idle_ttl } = self;
+        Options { hasher, fairness, shards, name, reentrant, idle_ttl }
     }
 
     /// Who goes first when a key comes free. Default: [`Fairness::Eventual`].
@@ -147,6 +150,61 @@ impl<S> Options<S> {
     #[must_use]
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Lets a thread lock a key again that it holds by a guard; the key is released when all its guards are gone. Default:
+    /// false, re-entry is an error.
+    ///
+    /// Only for [`KeyedLock`](crate::KeyedLock). Guards that may move to another thread have no owner, so
+    /// [`lock_arc`](crate::KeyedLock::lock_arc) of a key that this thread holds stays an error.
+    ///
+    /// # Panics
+    ///
+    /// The constructors of the other types panic on it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let locks = KeyedLock::<u32>::with_options(Options::new().reentrant(true));
+    /// let outer = locks.lock(&42);
+    /// let inner = locks.lock(&42);
+    /// drop(outer);
+    /// assert!(locks.is_locked(&42));
+    /// drop(inner);
+    /// assert!(!locks.is_locked(&42));
+    /// ```
+    #[must_use]
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.reentrant = reentrant;
+        self
+    }
+
+    /// Keeps the entry of a key that nobody holds or waits for until a sweep finds that it has been idle for `ttl`: without
+    /// a sweep it stays for ever. Default: none, an entry goes the moment nobody holds or waits.
+    ///
+    /// For keys that come back soon: that costs no insertion and no clone of the key then. Sweeps are made by
+    /// [`Sweeper`](crate::Sweeper), in the background, or by calling `sweep()` of the table. An entry goes at the first
+    /// sweep that begins at least `ttl` after the sweep that first saw it idle: never early, and late by at most the time
+    /// between two sweeps (or a thousandth of `ttl`, if that is longer).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use perkey::{KeyedLock, Options, Sweeper};
+    ///
+    /// let sessions = Arc::new(KeyedLock::<String>::with_options(Options::new().idle_ttl(Duration::from_secs(60))));
+    /// let sweeper = Sweeper::spawn(&sessions, Duration::from_secs(10));
+    /// sessions.with_key("session-1", || ());
+    /// assert_eq!(sessions.len(), 1);
+    /// ```
+    #[must_use]
+    pub fn idle_ttl(mut self, ttl: Duration) -> Self {
+        self.idle_ttl = Some(ttl);
         self
     }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::error::AcquireError;
+use crate::limit::{Limit, Source, clamp};
 use crate::options::Options;
 use crate::status::KeyStatus;
 use crate::table::{Ask, HasTable, Held, Kind, Table};
@@ -69,11 +70,6 @@ pub struct KeyedSemaphore<K, const N: usize = DYNAMIC, S = RandomState> {
     table: Table<K, S>,
 }
 
-/// The engine's limit; so many holders of one key cannot exist.
-fn clamp(limit: usize) -> u32 {
-    u32::try_from(limit).unwrap_or(u32::MAX)
-}
-
 impl<K, const N: usize> KeyedSemaphore<K, N> {
     /// A table with `N` permits per key and the default [`Options`].
     ///
@@ -110,10 +106,18 @@ impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
     #[must_use]
     pub fn with_options(options: Options<S>) -> Self {
         const { assert!(N != DYNAMIC, "a KeyedSemaphore needs a limit: N of at least 1 in the type, or `with_limit`") };
-        Self { table: Table::new("KeyedSemaphore", clamp(N), options) }
+        Self::from_source(Source::Same(N), options)
     }
 
-    /// How many keys have a permit out or are waited for. Exact when nothing else runs; visits the shards one after the
+    fn from_source(limit: Source<K>, options: Options<S>) -> Self {
+        assert!(
+            !options.reentrant,
+            "a KeyedSemaphore cannot be reentrant: its permits have no owner, and a thread may take several anyway"
+        );
+        Self { table: Table::new("KeyedSemaphore", limit, options) }
+    }
+
+    /// How many keys have a permit out, are waited for, or are kept by [`Options::idle_ttl`]. Exact when nothing else runs; visits the shards one after the
     /// other.
     ///
     /// # Examples
@@ -129,7 +133,7 @@ impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
         self.table.len()
     }
 
-    /// Whether no permit is out or waited for.
+    /// Whether no permit is out or waited for, and no key kept.
     ///
     /// # Examples
     ///
@@ -142,7 +146,7 @@ impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
         self.table.is_empty()
     }
 
-    /// Every key that has a permit out or is waited for, and who waits; as [`KeyedLock::snapshot`](crate::KeyedLock::snapshot).
+    /// Every key that has a permit out, is waited for, or is kept, and who waits; as [`KeyedLock::snapshot`](crate::KeyedLock::snapshot).
     ///
     /// # Examples
     ///
@@ -161,6 +165,45 @@ impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
         K: Clone,
     {
         self.table.snapshot()
+    }
+
+    /// Removes the entries that have been idle for [`Options::idle_ttl`], and returns how many went; gives memory back where
+    /// little is left. An entry whose key is held or waited for stays. Without `idle_ttl` there is nothing to do.
+    ///
+    /// [`Sweeper`](crate::Sweeper) calls it in the background.
+    ///
+    /// # Panics
+    ///
+    /// With the first panic of a key's `Drop`, after all keys that go have been dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use perkey::{KeyedSemaphore, Options};
+    ///
+    /// let table = KeyedSemaphore::<String, 3>::with_options(Options::new().idle_ttl(Duration::ZERO));
+    /// table.with_key("a", || ());
+    /// assert_eq!(table.len(), 1);
+    /// assert_eq!(table.sweep(), 1);
+    /// assert!(table.is_empty());
+    /// ```
+    pub fn sweep(&self) -> usize {
+        self.table.sweep()
+    }
+
+    /// Gives memory back: shrinks every shard to what it holds. Each shard is locked while that is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let table = perkey::KeyedSemaphore::<String, 3>::new();
+    /// // ... a spike of a million keys ...
+    /// table.shrink_to_fit();
+    /// # table.with_key("a", || ());
+    /// ```
+    pub fn shrink_to_fit(&self) {
+        self.table.shrink_to_fit();
     }
 }
 
@@ -181,8 +224,23 @@ impl<K> KeyedSemaphore<K> {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn with_limit(limit: usize) -> Self {
+    pub fn with_limit(limit: impl Into<Limit<K>>) -> Self {
         Self::with_limit_and_options(limit, Options::new())
+    }
+
+    /// As [`with_limit`](Self::with_limit) with [`Limit::by_key`], without naming the type of the closure's argument.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String>::with_limit_by(|host| if host.ends_with(".internal") { 64 } else { 2 });
+    /// assert_eq!(hosts.limit("db.internal"), 64);
+    /// ```
+    #[must_use]
+    pub fn with_limit_by(limit: impl Fn(&K) -> usize + Send + Sync + 'static) -> Self {
+        Self::with_limit(Limit::by_key(limit))
     }
 }
 
@@ -214,10 +272,47 @@ impl<K, S> KeyedSemaphore<K, DYNAMIC, S> {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn with_limit_and_options(limit: usize, options: Options<S>) -> Self {
-        assert!(limit > 0, "a KeyedSemaphore with a limit of 0 would never let anybody in: give it at least 1");
-        Self { table: Table::new("KeyedSemaphore", clamp(limit), options) }
+    pub fn with_limit_and_options(limit: impl Into<Limit<K>>, options: Options<S>) -> Self {
+        let Limit(source) = limit.into();
+        if let Source::Same(limit) = source {
+            assert_not_zero(limit);
+        }
+        Self::from_source(source, options)
     }
+
+    /// Gives every key `limit` permits from now on, those that are held or waited for included; it replaces a
+    /// [`Limit::by_key`]. Limits above `u32::MAX` count as `u32::MAX`.
+    ///
+    /// Permits that are out stay out. If the limit falls below them, nobody enters until enough have come back, and requests
+    /// in the queue that ask for more than the new limit get [`OverLimit`](AcquireError::OverLimit) at once. Keys change one
+    /// after the other; of two calls at once, one is whole before the other begins.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedSemaphore;
+    ///
+    /// let hosts = KeyedSemaphore::<String>::with_limit(1);
+    /// let first = hosts.acquire("a.example");
+    /// assert!(hosts.try_acquire("a.example").is_none());
+    /// hosts.set_limit(2);
+    /// assert!(hosts.try_acquire("a.example").is_some());
+    /// # drop(first);
+    /// ```
+    #[track_caller]
+    pub fn set_limit(&self, limit: usize) {
+        assert_not_zero(limit);
+        self.table.set_limit(clamp(limit));
+    }
+}
+
+#[track_caller]
+fn assert_not_zero(limit: usize) {
+    assert!(limit > 0, "a KeyedSemaphore with a limit of 0 would never let anybody in: give it at least 1");
 }
 
 impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
@@ -227,19 +322,25 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         Ask { weight: 1, kind: Kind::Permit, location: Location::caller() }
     }
 
+    /// `permits` in one step. What is above the limit of the key is found out when it is asked for.
     #[track_caller]
-    fn many(&self, permits: usize, wait: &Wait) -> Result<Ask, AcquireError> {
-        if wait.is_cancelled() {
-            return Err(AcquireError::Cancelled);
-        }
-        let limit = self.table.limit();
+    fn many<Q>(&self, key: &Q, permits: usize, wait: &Wait) -> Result<Ask, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
         match u32::try_from(permits) {
-            Ok(weight) if (1..=limit).contains(&weight) => Ok(Ask { weight, ..Self::one() }),
-            _ => Err(AcquireError::OverLimit { requested: permits, limit: limit as usize }),
+            Ok(weight) if weight > 0 => Ok(Ask { weight, ..Self::one() }),
+            _ if wait.is_cancelled() => Err(AcquireError::Cancelled),
+            _ => Err(AcquireError::OverLimit { requested: permits, limit: self.limit(key) }),
         }
     }
 
     /// Takes a permit of `key`, waiting until one is free.
+    ///
+    /// # Panics
+    ///
+    /// If a [`Limit::by_key`] gives `key` no permits at all.
     ///
     /// # Examples
     ///
@@ -261,7 +362,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     {
         match self.table.acquire(key, Self::one()) {
             Ok(id) => KeyedPermit::new(Held::new(self, id)),
-            Err(error) => unreachable!("a request for one permit waits until it is granted: {error}"),
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -374,11 +475,15 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let wait = wait.into();
-        let id = self.table.acquire_with(key, self.many(permits, &wait)?, &wait)?;
+        let id = self.table.acquire_with(key, self.many(key, permits, &wait)?, &wait)?;
         Ok(KeyedPermit::new(Held::new(self, id)))
     }
 
     /// As [`acquire`](Self::acquire), with a permit that can be moved to another thread and keeps the table alive.
+    ///
+    /// # Panics
+    ///
+    /// If a [`Limit::by_key`] gives `key` no permits at all.
     ///
     /// # Examples
     ///
@@ -402,7 +507,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     {
         match self.table.acquire(key, Self::one()) {
             Ok(id) => ArcKeyedPermit { held: Held::new(Arc::clone(self), id) },
-            Err(error) => unreachable!("a request for one permit waits until it is granted: {error}"),
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -492,7 +597,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let wait = wait.into();
-        let id = self.table.acquire_with(key, self.many(permits, &wait)?, &wait)?;
+        let id = self.table.acquire_with(key, self.many(key, permits, &wait)?, &wait)?;
         Ok(ArcKeyedPermit { held: Held::new(Arc::clone(self), id) })
     }
 
@@ -500,7 +605,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     ///
     /// # Panics
     ///
-    /// With the panic of `work`.
+    /// If a [`Limit::by_key`] gives `key` no permits at all, and with the panic of `work`.
     ///
     /// # Examples
     ///
@@ -579,7 +684,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         Ok(work())
     }
 
-    /// How many permits `key` has in all.
+    /// How many permits `key` has in all. Of a key that is absent a [`Limit::by_key`] is asked.
     ///
     /// # Examples
     ///
@@ -591,12 +696,12 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     pub fn limit<Q>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
-        Q: ?Sized + Hash + Eq,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        self.table.query(key, |slot| slot.limit()).unwrap_or(self.table.limit()) as usize
+        self.table.limit(key) as usize
     }
 
-    /// How many permits of `key` are free; all of them if the key is absent. Another thread may change that before you
+    /// How many permits of `key` are free; all of them if the key is absent (a [`Limit::by_key`] is asked then). Another thread may change that before you
     /// look at the answer. Free permits may be spoken for by a thread that waits.
     ///
     /// # Examples
@@ -613,9 +718,9 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     pub fn available_permits<Q>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
-        Q: ?Sized + Hash + Eq,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        self.table.query(key, |slot| slot.available()).unwrap_or(self.table.limit()) as usize
+        self.table.available(key) as usize
     }
 
     /// Whether any permit of `key` is out.

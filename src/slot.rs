@@ -9,7 +9,8 @@
 //! | state | taken | queue | a newcomer | leaves the state by |
 //! |---|---|---|---|---|
 //! | absent | | | makes the slot and holds it | acquire → held |
-//! | held | > 0 | empty | takes what fits, else queues | last release → absent; enqueue → blocked |
+//! | held | > 0 | empty | takes what fits, else queues | last release → absent, or idle; enqueue → blocked |
+//! | idle | 0 | empty | takes (only where the table keeps idle entries) | acquire → held; a sweep → absent |
 //! | blocked | > 0 | head does not fit | `Eventual`: takes what fits until the head is due; `Fifo`: queues | release that makes room → rung or a grant |
 //! | rung | ≥ 0 | head fits and was rung (`Eventual` only) | as for blocked | the head looks → held or blocked; a newcomer takes → blocked |
 //!
@@ -22,18 +23,21 @@
 //! | rung | head, told to look | head again, by a look that finds no room; granted, by one that finds it |
 //! | due | head, perhaps rung too; nobody overtakes it | granted, by the release that makes room, or its own look |
 //! | granted | no longer in the queue: its permits are in `taken` | a holder |
-//! | gone | no longer in the queue, by its own `abandon` | |
+//! | rejected | out of the queue, because the limit fell below its weight; the slot stays for it | gone, by its look or `abandon` |
+//! | gone | no longer in the slot | |
 //!
 //! # Invariants, after every call
 //!
-//! 1. `taken ≤ limit`.
+//! 1. `taken ≤ limit`, but for two cases: after the limit fell, until enough has been released; and where a thread
+//!    re-enters a key that it owns, which counts its guards in `taken`. In both nobody else enters.
 //! 2. If the head of the queue fits, it has been rung and has not looked since. (Under `Fifo`, and for a head that is due
 //!    when room is made, it has been granted instead and is no longer in the queue.)
 //! 3. Only the head is rung or due, and a waiter has at most one ring outstanding. Both go when the head changes.
 //! 4. Waiters leave the queue by a grant in order of arrival.
 //! 5. Under `Fifo` nobody takes permits while others wait; under `Eventual` nobody while the head is due.
-//! 6. A ticket that is not in the queue, and that its waiter has not abandoned, was granted. Tickets are not used twice
-//!    in the life of a slot, and a slot lives while anything is taken, so a late ring cannot be taken for a grant.
+//! 6. A ticket that is neither in the queue nor rejected, and that its waiter has not abandoned, was granted. Tickets are
+//!    not used twice while a slot is in use, so a late ring cannot be taken for a grant.
+//! 7. No request in the queue is heavier than the limit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -60,7 +64,8 @@ pub(crate) struct Request {
 pub(crate) struct Slot<S> {
     taken: u32,
     limit: u32,
-    owner: u64,
+    /// While held: the thread that owns the key, or 0 for none. While idle: the number of the last sweep before that.
+    owner_or_sweep: u64,
     /// Made by the first waiter, and kept, because it hands out the slot's tickets.
     queue: Option<Box<Queue<S>>>,
 }
@@ -71,6 +76,8 @@ struct Queue<S> {
     next_ticket: u64,
     /// By ticket: in order of arrival, and a waiter that gives up leaves in O(log n).
     waiting: BTreeMap<u64, Queued<S>>,
+    /// Requests that the limit fell below, by ticket, with that limit: until they have read it.
+    rejected: BTreeMap<u64, u32>,
     /// Of the first in `waiting`; without meaning while that is empty.
     head: Head,
 }
@@ -93,22 +100,13 @@ struct Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
-/// What a waiter finds when it looks.
+/// What has become of a request that waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Verdict {
     /// The permits are the caller's.
     Granted,
-    /// Still in the queue.
-    Queued,
-}
-
-/// What a waiter that gives up finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Abandon {
-    /// Too late: the permits are the caller's.
-    Granted,
-    /// It has left the queue.
-    Left,
+    /// The limit fell to this, and could never satisfy the request.
+    OverLimit { limit: u32 },
 }
 
 /// The waiters to ring once the shard lock is let go.
@@ -124,7 +122,7 @@ impl<S> Slot<S> {
     /// A slot made for its first holder.
     #[inline]
     pub(crate) fn held(limit: u32, request: Request) -> Self {
-        Self { taken: request.weight, limit, owner: request.owner, queue: None }
+        Self { taken: request.weight, limit, owner_or_sweep: request.owner, queue: None }
     }
 
     /// How many permits are taken.
@@ -142,7 +140,7 @@ impl<S> Slot<S> {
 
     /// Whether `thread` holds the key exclusively. `thread` is not 0.
     pub(crate) fn is_owned_by(&self, thread: u64) -> bool {
-        self.owner == thread
+        self.taken > 0 && self.owner_or_sweep == thread
     }
 
     /// How many wait.
@@ -155,26 +153,52 @@ impl<S> Slot<S> {
         self.queue.iter().flat_map(|queue| queue.waiting.values().map(|waiter| (&waiter.seat, waiter.request.weight)))
     }
 
-    /// Whether nobody holds or waits: the slot's entry goes in the critical section that finds it so.
+    /// Whether nobody holds or waits: the critical section that finds it so removes the entry, or
+    /// [retires](Self::retire) the slot.
     pub(crate) fn is_idle(&self) -> bool {
-        self.taken == 0 && !self.has_waiters()
+        self.taken == 0 && !self.is_waited_for()
     }
 
     /// Whether the release of `weight` leaves the slot idle.
     #[inline]
     pub(crate) fn is_last_hold(&self, weight: u32) -> bool {
-        self.taken == weight && !self.has_waiters()
+        self.taken == weight && !self.is_waited_for()
     }
 
     #[inline]
-    pub(crate) fn has_waiters(&self) -> bool {
-        self.queue.as_ref().is_some_and(|queue| !queue.waiting.is_empty())
+    fn is_waited_for(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| !queue.waiting.is_empty() || !queue.rejected.is_empty())
+    }
+
+    /// Releases the [last hold](Self::is_last_hold), and notes that `sweep` was the last sweep before that.
+    #[inline]
+    pub(crate) fn release_last(&mut self, sweep: u64) {
+        self.taken = 0;
+        self.retire(sweep);
+    }
+
+    /// Notes of an idle slot that `sweep` was the last sweep before it became so, and frees what only waiting needs.
+    #[inline]
+    pub(crate) fn retire(&mut self, sweep: u64) {
+        debug_assert!(self.is_idle());
+        self.owner_or_sweep = sweep;
+        self.queue = None;
+    }
+
+    /// Whether the slot has been idle since before the sweep that followed `sweep`.
+    pub(crate) fn is_idle_since(&self, sweep: u64) -> bool {
+        self.is_idle() && self.owner_or_sweep <= sweep
+    }
+
+    /// Adds a guard to the hold of the thread that owns the key.
+    pub(crate) fn reenter(&mut self) {
+        self.taken = self.taken.checked_add(1).expect("fewer than 2^32 guards of one key are alive");
     }
 
     #[inline]
     fn take(&mut self, request: Request) {
         self.taken += request.weight;
-        self.owner = request.owner;
+        self.owner_or_sweep = request.owner;
     }
 
     /// Takes the permits for a newcomer, if they are free and nobody who waits forbids it.
@@ -207,19 +231,24 @@ impl<S: Clone> Slot<S> {
         Ticket(ticket)
     }
 
-    /// A waiter looks what has become of its request; if it is the head and fits, it takes its permits.
-    pub(crate) fn look(&mut self, ticket: Ticket, clock: impl Fn() -> Instant, bells: &mut Bells<S>) -> Look {
+    /// A waiter looks what has become of its request; if it is the head and fits, it takes its permits. `None` if it has to
+    /// wait on.
+    pub(crate) fn look(
+        &mut self,
+        ticket: Ticket,
+        clock: impl Fn() -> Instant,
+        bells: &mut Bells<S>,
+    ) -> Option<Verdict> {
         let available = self.available();
-        let Some(queue) = self.queue.as_deref_mut().filter(|queue| queue.waiting.contains_key(&ticket.0)) else {
-            return Look::Granted;
+        let queue = match self.queued(ticket) {
+            Ok(queue) => queue,
+            Err(verdict) => return Some(verdict),
         };
-        let Some(entry) = queue.waiting.first_entry().filter(|entry| *entry.key() == ticket.0) else {
-            return Look::Queued;
-        };
-        queue.head.rung = false;
+        let entry = queue.waiting.first_entry().filter(|entry| *entry.key() == ticket.0)?;
+        queue.head.rung &= planted(Fault::LookKeepsRung);
         if entry.get().request.weight > available && !planted(Fault::RingIsGrant) {
             queue.head.notice_the_time(clock);
-            return Look::Queued;
+            return None;
         }
         let request = entry.remove().request;
         queue.change_head(&clock);
@@ -227,14 +256,16 @@ impl<S: Clone> Slot<S> {
         if !planted(Fault::OneRingForTwoPermits) {
             self.settle(clock, bells);
         }
-        Look::Granted
+        Some(Verdict::Granted)
     }
 
     /// Gives permits back. With `hand_over` the head of the queue gets them whatever the mode.
     pub(crate) fn release(&mut self, weight: u32, hand_over: bool, clock: impl Fn() -> Instant) -> Bells<S> {
         let mut bells = Bells::new();
         self.taken = self.taken.saturating_sub(weight);
-        self.owner = 0;
+        if self.taken == 0 {
+            self.owner_or_sweep = 0;
+        }
         if hand_over && let Some(queue) = &mut self.queue {
             queue.head.due = true;
         }
@@ -242,12 +273,19 @@ impl<S: Clone> Slot<S> {
         bells
     }
 
-    /// A waiter gives up. If it was granted meanwhile the grant stands.
-    pub(crate) fn abandon(&mut self, ticket: Ticket, clock: impl Fn() -> Instant, bells: &mut Bells<S>) -> Abandon {
-        let Some(queue) = self.queue.as_deref_mut().filter(|queue| queue.waiting.contains_key(&ticket.0)) else {
-            return if planted(Fault::GrantLost) { Abandon::Left } else { Abandon::Granted };
+    /// A waiter gives up. If there is a verdict already, that stands. `None` if it has left.
+    pub(crate) fn abandon(
+        &mut self,
+        ticket: Ticket,
+        clock: impl Fn() -> Instant,
+        bells: &mut Bells<S>,
+    ) -> Option<Verdict> {
+        let queue = match self.queued(ticket) {
+            Ok(queue) => queue,
+            Err(Verdict::Granted) if planted(Fault::GrantLost) => return None,
+            Err(verdict) => return Some(verdict),
         };
-        let was_head = queue.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket.0);
+        let was_head = queue.is_head(ticket.0);
         queue.waiting.remove(&ticket.0);
         if was_head {
             queue.change_head(&clock);
@@ -255,7 +293,45 @@ impl<S: Clone> Slot<S> {
                 self.settle(clock, bells);
             }
         }
-        Abandon::Left
+        None
+    }
+
+    /// Changes the limit. What is held stays held; who waits for more than there is now is rejected.
+    pub(crate) fn set_limit(&mut self, limit: u32, clock: impl Fn() -> Instant, bells: &mut Bells<S>) {
+        self.limit = limit;
+        let Some(queue) = self.queue.as_deref_mut() else { return };
+        let too_heavy: Vec<u64> = queue
+            .waiting
+            .iter()
+            .filter(|(_, queued)| queued.request.weight > limit && !planted(Fault::TooHeavyStays))
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for ticket in too_heavy {
+            let was_head = queue.is_head(ticket);
+            let already_rung = was_head && queue.head.rung;
+            if let Some(queued) = queue.waiting.remove(&ticket) {
+                queue.rejected.insert(ticket, limit);
+                if !already_rung {
+                    bells.push(queued.seat);
+                }
+            }
+            if was_head {
+                queue.change_head(&clock);
+            }
+        }
+        self.settle(clock, bells);
+    }
+
+    /// The queue, if the ticket is in it; else the verdict, which is hereby read.
+    fn queued(&mut self, ticket: Ticket) -> Result<&mut Queue<S>, Verdict> {
+        let Some(queue) = self.queue.as_deref_mut() else { return Err(Verdict::Granted) };
+        if queue.waiting.contains_key(&ticket.0) {
+            return Ok(queue);
+        }
+        Err(match queue.rejected.remove(&ticket.0) {
+            Some(limit) => Verdict::OverLimit { limit },
+            None => Verdict::Granted,
+        })
     }
 
     /// Brings invariant 2 about; the end of every change that can make room or a new head.
@@ -291,7 +367,12 @@ impl<S: Clone> Slot<S> {
 
 impl<S> Queue<S> {
     fn new(fairness: Fairness, now: Instant) -> Self {
-        Self { fairness, next_ticket: 0, waiting: BTreeMap::new(), head: Head::new(now) }
+        let (waiting, rejected) = (BTreeMap::new(), BTreeMap::new());
+        Self { fairness, next_ticket: 0, waiting, rejected, head: Head::new(now) }
+    }
+
+    fn is_head(&self, ticket: u64) -> bool {
+        self.waiting.first_key_value().is_some_and(|(first, _)| *first == ticket)
     }
 
     /// Whether a newcomer may take free permits although others wait. Counts the overtake if so.

@@ -19,7 +19,7 @@ mod real {
     pub(crate) use dashmap::{DashMap, SharedValue};
     pub(crate) use parking_lot::{Condvar, Mutex};
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
     pub(crate) use std::thread_local;
 
     pub(crate) fn now() -> Instant {
@@ -33,6 +33,16 @@ mod real {
     ) {
         for entry in map {
             visit(entry.key(), entry.value());
+        }
+    }
+
+    /// As [`for_each`], under the shard's write lock.
+    pub(crate) fn for_each_mut<K: Hash + Eq, V, S: BuildHasher + Clone>(
+        map: &DashMap<K, V, S>,
+        mut visit: impl FnMut(&mut V),
+    ) {
+        for mut entry in map.iter_mut() {
+            visit(entry.value_mut());
         }
     }
 }

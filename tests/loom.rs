@@ -2,18 +2,23 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test loom`; `LOOM_MAX_PREEMPTIONS` changes the bound, which is 4.
 //!
-//! Each scene has planted faults that it must report. A scene with a fault runs in a process of its own, because a
-//! deadlock found while guards are alive ends the process.
+//! Planted faults must be reported, most scenes having one of their own. A scene with a fault runs in a process of its own,
+//! because a deadlock found while guards are alive ends the process.
+//!
+//! The clock stands still here, so no head becomes due by time and no wait times out: the model in `src/slot/tests.rs` moves
+//! its clock, and what a time-out does is reached by cancellation.
 #![cfg(loom)]
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use perkey::{
-    AcquireError, ArcKeyedPermit, CancellationToken, Fairness, KeyedLock, KeyedLockGuard, KeyedSemaphore, Options, Wait,
+    AcquireError, ArcKeyedPermit, CancellationToken, DYNAMIC, Fairness, KeyedLock, KeyedLockGuard, KeyedSemaphore,
+    Limit, Options, Wait,
 };
 
 type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -170,6 +175,110 @@ fn a_newcomer_overtakes_a_rung_head() {
     });
 }
 
+/// The limit function has answered, and the limit is changed before the entry is made.
+#[test]
+fn a_limit_set_between_asking_and_entering() {
+    explore(|options| {
+        let limit = Limit::by_key(|_: &u8| 2);
+        let permits = Arc::new(KeyedSemaphore::<u8, DYNAMIC, Fixed>::with_limit_and_options(limit, options));
+        let acquirer = {
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || permits.acquire_arc(&1))
+        };
+        permits.set_limit(1);
+        let permit = acquirer.join().unwrap();
+        assert_eq!(permits.limit(&1), 1, "the entry has a limit that was replaced");
+        assert!(permits.try_acquire(&1).is_none());
+        drop(permit);
+        assert!(permits.is_empty());
+    });
+}
+
+#[test]
+fn two_new_limits_at_once() {
+    explore(|options| {
+        let permits = Arc::new(KeyedSemaphore::<u8, DYNAMIC, Fixed>::with_limit_and_options(2, options));
+        let acquirer = {
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || permits.acquire_arc(&1))
+        };
+        let other = {
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || permits.set_limit(3))
+        };
+        permits.set_limit(1);
+        other.join().unwrap();
+        let permit = acquirer.join().unwrap();
+        assert_eq!(permits.limit(&1), permits.limit(&2), "one key has the limit that lost");
+        drop(permit);
+        assert!(permits.is_empty());
+    });
+}
+
+#[test]
+fn a_limit_falls_below_a_heavy_head() {
+    explore(|options| {
+        let permits = Arc::new(KeyedSemaphore::<u8, DYNAMIC, Fixed>::with_limit_and_options(2, options));
+        let held = permits.acquire(&1);
+        let heavy = {
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || permits.acquire_many(&1, 2, Wait::forever()).map(drop))
+        };
+        let light = {
+            let permits = Arc::clone(&permits);
+            thread::spawn(move || drop(permits.acquire(&1)))
+        };
+        permits.set_limit(1);
+        drop(held);
+        light.join().unwrap();
+        let outcome = heavy.join().unwrap();
+        assert!(matches!(outcome, Ok(()) | Err(AcquireError::OverLimit { requested: 2, limit: 1 })), "{outcome:?}");
+        assert!(permits.is_empty());
+    });
+}
+
+#[test]
+fn a_new_limit_meets_a_head_that_gives_up() {
+    explore(|options| {
+        let permits = Arc::new(KeyedSemaphore::<u8, DYNAMIC, Fixed>::with_limit_and_options(2, options));
+        let token = CancellationToken::new();
+        let held = permits.acquire(&1);
+        let heavy = {
+            let (permits, token) = (Arc::clone(&permits), token.clone());
+            thread::spawn(move || permits.acquire_many(&1, 2, &token).map(drop))
+        };
+        let canceller = thread::spawn(move || token.cancel());
+        permits.set_limit(1);
+        let outcome = heavy.join().unwrap();
+        assert!(
+            matches!(outcome, Err(AcquireError::Cancelled | AcquireError::OverLimit { requested: 2, limit: 1 })),
+            "{outcome:?}"
+        );
+        canceller.join().unwrap();
+        drop(held);
+        assert!(permits.is_empty());
+    });
+}
+
+/// A sweep meets somebody who takes the idle key, and somebody who waits for it.
+#[test]
+fn a_sweep_meets_lockers() {
+    explore(|options| {
+        let locks = Arc::new(KeyedLock::<u8, Fixed>::with_options(options.idle_ttl(Duration::ZERO)));
+        let section = Arc::new(Section::default());
+        let others = [(); 2].map(|()| {
+            let (locks, section) = (Arc::clone(&locks), Arc::clone(&section));
+            thread::spawn(move || locks.with_key(&1, || section.visit()))
+        });
+        locks.sweep();
+        for other in others {
+            other.join().unwrap();
+        }
+        locks.sweep();
+        assert!(locks.is_empty());
+    });
+}
+
 #[test]
 fn planted_faults_are_reported() {
     for (fault, scene, report) in [
@@ -179,6 +288,10 @@ fn planted_faults_are_reported() {
         ("ClearBeforePark", "cancel_against_grant", "deadlock"),
         ("OneRingForTwoPermits", "two_permits_two_holders_two_waiters", "deadlock"),
         ("HeadLeavesUnsettled", "a_weighted_head_gives_up", "deadlock"),
+        ("StaleLimit", "a_limit_set_between_asking_and_entering", "a limit that was replaced"),
+        ("TooHeavyStays", "a_limit_falls_below_a_heavy_head", "deadlock"),
+        ("SweepsTheHeld", "a_sweep_meets_lockers", "stays in the table"),
+        ("LookKeepsRung", "a_newcomer_overtakes_a_rung_head", "deadlock"),
         ("RingIsGrant", "a_late_ring_meets_a_reused_waiter", "two are inside"),
     ] {
         let output = Command::new(std::env::current_exe().expect("the path of this test"))

@@ -39,6 +39,10 @@ enum Step {
     Abandon {
         waiter: usize,
     },
+    /// A new limit, for those that wait and hold too.
+    SetLimit {
+        limit: u32,
+    },
     /// The clock moves by so many microseconds; it may stand still, and step back.
     Clock {
         step: i64,
@@ -53,6 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(|waiter| Step::Look { waiter }),
         3 => any::<usize>().prop_map(|waiter| Step::LookRung { waiter }),
         2 => any::<usize>().prop_map(|waiter| Step::Abandon { waiter }),
+        1 => (1_u32..=6).prop_map(|limit| Step::SetLimit { limit }),
         2 => prop_oneof![Just(0), -50_i64..400, Just(299), Just(300), Just(100_000)].prop_map(|step| Step::Clock { step }),
     ]
 }
@@ -82,11 +87,13 @@ struct Model {
     due: bool,
     /// Who was rung and has not looked since.
     rung: Vec<usize>,
+    /// Who waited for more than the limit fell to, with that limit, and has not looked since.
+    rejected: Vec<(usize, u32)>,
 }
 
 impl Model {
     fn free(&self) -> u32 {
-        self.limit - self.holders.iter().map(|(_, weight)| weight).sum::<u32>()
+        self.limit.saturating_sub(self.holders.iter().map(|(_, weight)| weight).sum::<u32>())
     }
 
     /// A newcomer takes permits, or not.
@@ -166,34 +173,62 @@ impl Model {
         self.settle(now)
     }
 
-    fn look(&mut self, request: usize, now: u64) -> (Look, Vec<usize>) {
+    /// The verdict on a request that is not in the queue; it is read only once.
+    fn verdict(&mut self, request: usize) -> Verdict {
+        match self.rejected.iter().position(|(rejected, _)| *rejected == request) {
+            Some(index) => Verdict::OverLimit { limit: self.rejected.remove(index).1 },
+            None => Verdict::Granted,
+        }
+    }
+
+    fn look(&mut self, request: usize, now: u64) -> (Option<Verdict>, Vec<usize>) {
         self.rung.retain(|rung| *rung != request);
         if !self.is_queued(request) {
-            return (Look::Granted, Vec::new());
+            return (Some(self.verdict(request)), Vec::new());
         }
         let (head, weight) = self.queue[0];
         if head != request {
-            return (Look::Queued, Vec::new());
+            return (None, Vec::new());
         }
         if weight <= self.free() {
             self.grant_head(now);
-            return (Look::Granted, self.settle(now));
+            return (Some(Verdict::Granted), self.settle(now));
         }
         self.due |= now.saturating_sub(self.head_since) >= 300;
-        (Look::Queued, Vec::new())
+        (None, Vec::new())
     }
 
-    fn abandon(&mut self, request: usize, now: u64) -> (Abandon, Vec<usize>) {
+    fn abandon(&mut self, request: usize, now: u64) -> (Option<Verdict>, Vec<usize>) {
         self.rung.retain(|rung| *rung != request);
         let Some(position) = self.queue.iter().position(|(queued, _)| *queued == request) else {
-            return (Abandon::Granted, Vec::new());
+            return (Some(self.verdict(request)), Vec::new());
         };
         self.queue.remove(position);
         if position > 0 {
-            return (Abandon::Left, Vec::new());
+            return (None, Vec::new());
         }
         self.new_head(now);
-        (Abandon::Left, self.settle(now))
+        (None, self.settle(now))
+    }
+
+    fn set_limit(&mut self, limit: u32, now: u64) -> Vec<usize> {
+        self.limit = limit;
+        let head = self.queue.first().copied();
+        let (fit, too_heavy): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(|(_, weight)| *weight <= limit);
+        self.queue = fit;
+        let mut bells = Vec::new();
+        for (request, _) in too_heavy {
+            self.rejected.push((request, limit));
+            if !self.rung.contains(&request) {
+                self.rung.push(request);
+                bells.push(request);
+            }
+        }
+        if self.queue.first().copied() != head {
+            self.new_head(now);
+        }
+        bells.extend(self.settle(now));
+        bells
     }
 }
 
@@ -201,10 +236,14 @@ impl Model {
 struct History {
     model: Model,
     slot: Option<Slot<usize>>,
+    /// A lock, and no semaphore that happens to have one permit.
+    exclusive: bool,
     weights: Vec<u32>,
     base: Instant,
     now: Cell<u64>,
     next_request: usize,
+    /// How much may be taken: the limit, or what was taken when it fell below that.
+    most_taken: u64,
     /// Requests that wait, or were granted and have not looked, with their tickets.
     waiting: Vec<(usize, Ticket)>,
 }
@@ -229,14 +268,17 @@ impl History {
             late_overtakes: 0,
             due: false,
             rung: Vec::new(),
+            rejected: Vec::new(),
         };
         Self {
             model,
             slot: None,
+            exclusive: limit == 1,
             weights,
             base: Instant::now(),
             now: Cell::new(1_000),
             next_request: 0,
+            most_taken: limit.into(),
             waiting: Vec::new(),
         }
     }
@@ -263,6 +305,7 @@ impl History {
                 }
             }
             Step::Abandon { waiter } => self.abandon(waiter)?,
+            Step::SetLimit { limit } => self.set_limit(limit)?,
             Step::Clock { step } => self.now.set(self.now.get().saturating_add_signed(step)),
         }
         self.check()
@@ -275,7 +318,11 @@ impl History {
 
     fn acquire(&mut self, weight: u32, queue: bool) -> Checked {
         let weight = self.weights[weight as usize % self.weights.len()];
-        let request = Request { weight, owner: u64::from(self.model.limit == 1) };
+        if weight > self.model.limit {
+            // The table turns it away.
+            return Ok(());
+        }
+        let request = Request { weight, owner: u64::from(self.exclusive) };
         let number = self.next_request;
         self.next_request += 1;
         let (now, clock) = (self.now.get(), self.clock());
@@ -285,6 +332,7 @@ impl History {
         let Some(slot) = &mut self.slot else {
             prop_assert!(expected, "an absent key is free");
             self.slot = Some(Slot::held(self.model.limit, request));
+            self.most_taken = self.model.limit.into();
             return Ok(());
         };
         let taken = slot.try_take(request, &clock);
@@ -302,6 +350,23 @@ impl History {
         Ok(())
     }
 
+    /// A lock's limit stays 1, and a readers' and writers' limit what it is.
+    fn set_limit(&mut self, limit: u32) -> Checked {
+        if self.exclusive || self.model.limit == u32::MAX {
+            return Ok(());
+        }
+        let (now, clock) = (self.now.get(), self.clock());
+        let mut bells = Bells::new();
+        if let Some(slot) = &mut self.slot {
+            slot.set_limit(limit, clock, &mut bells);
+        }
+        let bells = numbers(bells);
+        self.check_bells(&bells)?;
+        let expected = self.model.set_limit(limit, now);
+        prop_assert_eq!(bells, expected, "who is rung by a limit of {}", limit);
+        Ok(())
+    }
+
     fn release(&mut self, holder: usize, hand_over: bool) -> Checked {
         // Whoever was granted and has not looked does not know that it holds.
         let aware: Vec<usize> = (0..self.model.holders.len())
@@ -315,7 +380,7 @@ impl History {
         let bells = slot.release(weight, hand_over, clock);
         prop_assert_eq!(last, slot.is_idle(), "the short cut of a release");
         let bells = numbers(bells);
-        if self.model.limit == 1 {
+        if self.exclusive {
             prop_assert!(bells.len() <= 1, "one exclusive release rang {} waiters", bells.len());
         }
         self.check_bells(&bells)?;
@@ -336,7 +401,7 @@ impl History {
         let (expected, expected_bells) = self.model.look(number, now);
         prop_assert_eq!(look, expected, "what waiter {} finds", number);
         prop_assert_eq!(bells, expected_bells, "who the look of waiter {} rings", number);
-        if look == Look::Granted {
+        if look.is_some() {
             self.waiting.remove(index);
         }
         Ok(())
@@ -373,18 +438,28 @@ impl History {
     fn check(&mut self) -> Checked {
         let Some(slot) = &mut self.slot else { return Ok(()) };
         if slot.is_idle() {
-            prop_assert!(self.model.holders.is_empty() && self.model.queue.is_empty(), "an idle slot is in use");
+            let Model { holders, queue, rejected, .. } = &self.model;
+            prop_assert!(holders.is_empty() && queue.is_empty() && rejected.is_empty(), "an idle slot is in use");
             self.slot = None;
             return Ok(());
         }
         let taken: u64 = self.model.holders.iter().map(|(_, weight)| u64::from(*weight)).sum();
         prop_assert_eq!(u64::from(slot.taken()), taken);
-        prop_assert!(slot.taken() <= slot.limit(), "more is taken than there is");
+        prop_assert_eq!(slot.limit(), self.model.limit);
+        prop_assert!(
+            u64::from(slot.taken()) <= self.most_taken.max(slot.limit().into()),
+            "more is taken than there is"
+        );
+        self.most_taken = taken.max(slot.limit().into());
+        prop_assert!(
+            self.model.queue.iter().all(|(_, weight)| *weight <= slot.limit()),
+            "one waits for what cannot be"
+        );
         prop_assert_eq!(slot.available(), self.model.free());
         let queue: Vec<(usize, u32)> = slot.waiting().map(|(number, weight)| (*number, weight)).collect();
         prop_assert_eq!(&queue, &self.model.queue, "the queue is not in order of arrival");
         prop_assert_eq!(slot.waiters(), queue.len());
-        prop_assert_eq!(slot.is_owned_by(1), self.model.limit == 1 && taken == 1);
+        prop_assert_eq!(slot.is_owned_by(1), self.exclusive && taken == 1);
         if let Some((head, weight)) = queue.first() {
             let fits = *weight <= slot.available();
             prop_assert!(!fits || self.model.rung.contains(head), "head {head} fits and sleeps");
@@ -447,7 +522,9 @@ fn histories_report_planted_faults() {
         Fault::FifoBarges,
         Fault::NeverDue,
         Fault::RungOutlivesHead,
+        Fault::LookKeepsRung,
         Fault::RungTwice,
+        Fault::TooHeavyStays,
     ] {
         let output = Command::new(std::env::current_exe().expect("the path of this test"))
             .args(["--exact", "slot::tests::histories", "--nocapture"])

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 pub(crate) use loom::hint::spin_loop;
-pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// loom's macro does not know `const` initialisers.
 macro_rules! const_thread_local {
@@ -117,6 +117,14 @@ impl<T> RawTable<T> {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    pub(crate) fn shrink_to(&mut self, min_size: usize, _hasher: impl Fn(&T) -> u64) {
+        self.0.shrink_to(min_size);
+    }
 }
 
 pub(crate) struct RwLock<T>(Mutex<T>);
@@ -152,5 +160,13 @@ pub(crate) fn for_each<K, V, S>(map: &DashMap<K, V, S>, mut visit: impl FnMut(&K
     let table: &RawTable<_> = &shard;
     for (key, value) in &table.0 {
         visit(key, value.get());
+    }
+}
+
+pub(crate) fn for_each_mut<K, V, S>(map: &DashMap<K, V, S>, mut visit: impl FnMut(&mut V)) {
+    let mut shard = map.shards[0].write();
+    let table: &mut RawTable<_> = &mut shard;
+    for (_, value) in &mut table.0 {
+        visit(value.get_mut());
     }
 }

@@ -6,6 +6,7 @@
 #![cfg(not(loom))]
 
 mod api;
+mod dynamic;
 mod keys;
 mod pitfalls;
 mod support;

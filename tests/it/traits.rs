@@ -42,9 +42,11 @@ assert_not_impl_any!(ArcKeyedLockGuard<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(ArcKeyedPermit<Cell<u8>, 3>: Send, Sync);
 assert_not_impl_any!(KeyedLockGuard<'static, Cell<u8>>: Send, Sync);
 
-// Neither a key nor a hasher makes a table unsafe to unwind through.
+// No key makes a table unsafe to unwind through.
 assert_impl_all!(KeyedLock<Cell<u8>>: UnwindSafe, RefUnwindSafe);
-assert_impl_all!(KeyedLock<&'static mut u8, Cell<u8>>: UnwindSafe, RefUnwindSafe);
+assert_impl_all!(KeyedLock<&'static mut u8>: UnwindSafe, RefUnwindSafe);
+// The hasher is the user's.
+assert_not_impl_any!(KeyedLock<u8, Cell<u8>>: RefUnwindSafe);
 assert_impl_all!(KeyedSemaphore<Cell<u8>, 3>: UnwindSafe, RefUnwindSafe);
 
 // Borrowed guards stay on their thread, and can be looked at from others.

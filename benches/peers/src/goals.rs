@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::contestants::names::{
-    COUNTED, FLOOR_ONE_MAP, FLOOR_SHARDS, KEYED_LOCK, LOCKABLE, LOCKMAP, PERKEY, PERKEY_FIFO, PERKEY_SEMAPHORE,
-    PERKEY_WITH_KEY,
+    COUNTED, FLOOR_ONE_MAP, FLOOR_SHARDS, KEYED_LOCK, LOCKABLE, LOCKMAP, PERKEY, PERKEY_FIFO, PERKEY_KEPT,
+    PERKEY_SEMAPHORE, PERKEY_WITH_KEY,
 };
 use crate::loops::Crowd;
 use crate::results::ShapeResult;
@@ -117,6 +117,10 @@ pub(crate) fn own_calls() -> Vec<Goal> {
         Goal::AtMost { who: PERKEY_WITH_KEY, of: PERKEY, times: EQUAL },
         Goal::AtMost { who: PERKEY_SEMAPHORE, of: PERKEY, times: 1.10 },
     ]
+}
+
+pub(crate) fn known_names() -> Vec<Goal> {
+    vec![Goal::Faster { who: PERKEY_KEPT, than: PERKEY, times: 1.0 }]
 }
 
 pub(crate) fn many_keys() -> Vec<Goal> {

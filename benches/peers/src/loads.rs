@@ -46,18 +46,30 @@ impl Load<u64> for Numbers {
     }
 }
 
-/// One thread; fresh names.
+/// One thread; names.
 #[derive(Default)]
 pub(crate) struct Names {
+    /// So many that come back over and over; none of them comes back if this is none.
+    known: Option<u64>,
     /// Made when the first round needs it.
     text: Rc<OnceCell<String>>,
 }
 
+impl Names {
+    pub(crate) fn fresh() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn known(count: u64) -> Self {
+        Self { known: Some(count), ..Self::default() }
+    }
+}
+
 impl Load<str> for Names {
     fn entrant<C: Locks<str>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
-        let text = Rc::clone(&self.text);
+        let (known, text) = (self.known, Rc::clone(&self.text));
         let speed = move |effort: Effort| {
-            let text = text.get_or_init(|| FreshNames::text(SEED, effort.operations));
+            let text = text.get_or_init(|| FreshNames::text(SEED, known.unwrap_or(effort.operations)));
             alone(&make(), &mut FreshNames::new(text), effort.operations)
         };
         Entrant { name, speed: Box::new(speed), waits: None }

@@ -24,7 +24,7 @@ pub(crate) struct Shape {
 
 /// Every shape, in the order of the table.
 pub(crate) fn all() -> Vec<Shape> {
-    let mut shapes = vec![one_thread_numbers(), one_thread_names(), own_calls(), many_keys()];
+    let mut shapes = vec![one_thread_numbers(), one_thread_names(), known_names(), own_calls(), many_keys()];
     for threads in [2, 8, 32] {
         for spins in [0, 20, 200] {
             shapes.push(one_key(Crowd { threads, spins }));
@@ -52,7 +52,7 @@ fn one_thread_numbers() -> Shape {
 }
 
 fn one_thread_names() -> Shape {
-    let load = Names::default();
+    let load = Names::fresh();
     let mut lineup = vec![
         load.entrant(names::EMPTY_LOOP, || EmptyLoop),
         load.entrant(names::FLOOR_ONE_MAP, OneMap::<String>::new),
@@ -65,6 +65,22 @@ fn one_thread_names() -> Shape {
         lineup,
         against_peers: true,
         goals: goals::one_thread(1.1),
+    }
+}
+
+fn known_names() -> Shape {
+    let load = Names::known(1_000);
+    let lineup = vec![
+        load.entrant(names::EMPTY_LOOP, || EmptyLoop),
+        load.entrant(names::PERKEY, perkey::Guard::<String>::new),
+        load.entrant(names::PERKEY_KEPT, perkey::Guard::<String>::kept),
+    ];
+    Shape {
+        name: "known".into(),
+        title: "1 thread, 1,000 Strings that come back".into(),
+        lineup,
+        against_peers: false,
+        goals: goals::known_names(),
     }
 }
 

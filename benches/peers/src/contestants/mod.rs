@@ -43,6 +43,7 @@ impl<K: Borrow<Q>, Q: ?Sized + Eq + Hash + Sync + ToOwned<Owned = K> + 'static> 
 pub(crate) mod names {
     pub(crate) const PERKEY: &str = "perkey";
     pub(crate) const PERKEY_FIFO: &str = "perkey fifo";
+    pub(crate) const PERKEY_KEPT: &str = "perkey idle_ttl";
     pub(crate) const PERKEY_WITH_KEY: &str = "perkey with_key";
     pub(crate) const PERKEY_SEMAPHORE: &str = "perkey semaphore";
 

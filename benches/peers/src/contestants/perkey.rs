@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::hint::black_box;
+use std::time::Duration;
 
 use perkey::{Fairness, KeyedLock, KeyedSemaphore, Options};
 
@@ -17,6 +18,11 @@ impl<K> Guard<K> {
 
     pub(crate) fn fifo() -> Self {
         Self(KeyedLock::with_options(Options::new().fairness(Fairness::Fifo)))
+    }
+
+    /// Keeps the entries of idle keys.
+    pub(crate) fn kept() -> Self {
+        Self(KeyedLock::with_options(Options::new().idle_ttl(Duration::from_secs(60))))
     }
 }
 

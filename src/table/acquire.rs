@@ -1,0 +1,229 @@
+//! Who arrives: takes the key, or queues for it.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+use std::panic::Location;
+
+use super::held::HoldId;
+use super::queued::Queued;
+use super::{Seat, Stored, Table};
+use crate::error::{AcquireError, Deadlock};
+use crate::fault::{Fault, planted};
+use crate::owners::{slot_id, thread_number};
+use crate::slot::{Request, Slot, Ticket};
+use crate::sync::{Ordering, SharedValue, now, spin_loop};
+use crate::wait::{Deadline, Wait};
+use crate::waiter::OwnWaiter;
+
+/// How often a request looks again before it queues, with `4 << round` spins before each look. Short: it bridges
+/// sections of some hundred nanoseconds, and a longer one costs more than it saves where threads outnumber cores.
+const SPIN_ROUNDS: u32 = if cfg!(loom) { 0 } else { 4 };
+
+/// What a call asks of a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask {
+    pub(crate) weight: u32,
+    pub(crate) kind: Kind,
+    /// Where the public call was made.
+    pub(crate) location: &'static Location<'static>,
+}
+
+/// Whether a hold has an owner.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Exclusive, by a guard that stays on its thread.
+    Owned,
+    /// Exclusive, by a guard that may move: the hold has no owner, but a thread that owns the key cannot ask for it.
+    Movable,
+    /// One of several permits.
+    Permit,
+}
+
+impl Ask {
+    #[inline]
+    fn request(self) -> Request {
+        let owner = if self.kind == Kind::Owned { thread_number() } else { 0 };
+        Request { weight: self.weight, owner }
+    }
+}
+
+/// Why a newcomer did not take the key.
+enum Refusal<R> {
+    /// The key is there, and this is what the caller has made of it.
+    Present(R),
+    /// The key is absent, and the limit of new entries is too low; 0 if it is not known yet.
+    Limit(u32),
+}
+
+/// What a newcomer that is refused does about it.
+enum Refused {
+    Reentered { id: u64 },
+    OwnHold,
+    OverLimit { limit: u32 },
+    Busy,
+    QueueFull,
+    Spin,
+    Queued { id: u64, ticket: Ticket, waiter: OwnWaiter },
+}
+
+impl<K, S: BuildHasher> Table<K, S> {
+    /// Takes the key if it can be had at once, as a newcomer: `None` if not.
+    // Inlined for sure, as `acquire`: a guard that is built where it stays is never copied.
+    #[inline(always)]
+    pub(crate) fn try_acquire<Q>(&self, key: &Q, ask: Ask) -> Option<HoldId>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let hash = self.hash(key);
+        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_, _| ()) {
+            Ok(id) => id,
+            // Re-entry, or a limit to be asked for.
+            Err(Refusal::Present(())) if !self.reentrant => return None,
+            Err(_) => self.acquire_contended(hash, key, ask, &Wait::now()).ok()?,
+        };
+        Some(HoldId { hash, id, weight: ask.weight })
+    }
+
+    /// Takes the key, waiting for it without limit. The error is `WouldDeadlock` or `OverLimit`.
+    #[inline(always)]
+    pub(crate) fn acquire<Q>(&self, key: &Q, ask: Ask) -> Result<HoldId, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let hash = self.hash(key);
+        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_, _| ()) {
+            Ok(id) => id,
+            Err(_) => self.acquire_contended(hash, key, ask, &Wait::FOREVER)?,
+        };
+        Ok(HoldId { hash, id, weight: ask.weight })
+    }
+
+    /// Takes the key, waiting for it as `wait` allows.
+    pub(crate) fn acquire_with<Q>(&self, key: &Q, ask: Ask, wait: &Wait) -> Result<HoldId, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        if wait.is_cancelled() {
+            return Err(AcquireError::Cancelled);
+        }
+        let hash = self.hash(key);
+        let id = self.acquire_contended(hash, key, ask, wait)?;
+        Ok(HoldId { hash, id, weight: ask.weight })
+    }
+
+    /// One look at the key as a newcomer: takes it if that is possible; if it is there and that is not possible, asks
+    /// `refused` what to do, in the same critical section. Gives the id of the slot.
+    ///
+    /// `asked` is what the limit function says of the key, or 0 if it was not asked; `own` gives the key for a new entry.
+    #[inline]
+    fn enter<Q, R>(
+        &self,
+        hash: u64,
+        key: &Q,
+        request: Request,
+        asked: u32,
+        own: impl FnOnce() -> K,
+        refused: impl FnOnce(&mut Slot<Seat>, u64) -> R,
+    ) -> Result<u64, Refusal<R>>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        if let Some((stored, slot)) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key)) {
+            let slot = slot.get_mut();
+            return match slot.try_take(request, now) {
+                true => Ok(stored.id),
+                false => Err(Refusal::Present(refused(slot, stored.id))),
+            };
+        }
+        // Read under the shard lock: who changes the limit stores it first and then visits the shards, so either this sees
+        // the new limit or that sees the new entry.
+        let limit = match self.limit.load(Ordering::Relaxed) {
+            0 => asked,
+            _ if asked > 0 && planted(Fault::StaleLimit) => asked,
+            limit => limit,
+        };
+        if request.weight > limit {
+            return Err(Refusal::Limit(limit));
+        }
+        let stored = Stored { hash, id: slot_id(), key: own() };
+        let id = stored.id;
+        shard.insert(hash, (stored, SharedValue::new(Slot::held(limit, request))), |(stored, _)| stored.hash);
+        Ok(id)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn acquire_contended<Q>(&self, hash: u64, key: &Q, ask: Ask, wait: &Wait) -> Result<u64, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        let request = ask.request();
+        let over_limit = |limit: u32| AcquireError::OverLimit { requested: ask.weight as usize, limit: limit as usize };
+        let mut deadline = None;
+        let (mut asked, mut owned) = (0, None);
+        let mut round = 0;
+        let (id, ticket, waiter) = loop {
+            let refused = |slot: &mut Slot<Seat>, id| {
+                if ask.kind != Kind::Permit && slot.is_owned_by(thread_number()) {
+                    if self.reentrant && ask.kind == Kind::Owned {
+                        slot.reenter();
+                        return Refused::Reentered { id };
+                    }
+                    return Refused::OwnHold;
+                }
+                if ask.weight > slot.limit() {
+                    return Refused::OverLimit { limit: slot.limit() };
+                }
+                if *deadline.get_or_insert_with(|| wait.deadline()) == Deadline::Passed {
+                    return Refused::Busy;
+                }
+                if !wait.may_queue_behind(slot.waiters()) {
+                    return Refused::QueueFull;
+                }
+                if round < SPIN_ROUNDS && slot.waiters() == 0 {
+                    return Refused::Spin;
+                }
+                let (waiter, since) = (OwnWaiter::take(), now());
+                let seat = Seat { waiter: waiter.share(), since, location: ask.location };
+                Refused::Queued { id, ticket: slot.enqueue(self.fairness, request, seat, since), waiter }
+            };
+            let own = || owned.take().unwrap_or_else(|| key.to_owned());
+            let refusal = match self.enter(hash, key, request, asked, own, refused) {
+                Ok(id) => return Ok(id),
+                Err(Refusal::Present(refused)) => refused,
+                Err(Refusal::Limit(0)) if asked == 0 => {
+                    asked = self.ask_limit(owned.insert(key.to_owned()));
+                    if asked == 0 {
+                        return Err(over_limit(0));
+                    }
+                    continue;
+                }
+                Err(Refusal::Limit(limit)) => return Err(over_limit(limit)),
+            };
+            match refusal {
+                Refused::Reentered { id } => return Ok(id),
+                Refused::OwnHold => {
+                    return Err(Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into());
+                }
+                Refused::OverLimit { limit } => return Err(over_limit(limit)),
+                Refused::Busy => return Err(AcquireError::Busy),
+                Refused::QueueFull => return Err(AcquireError::QueueFull),
+                Refused::Queued { id, ticket, waiter } => break (id, ticket, waiter),
+                Refused::Spin => {
+                    for _ in 0..4 << round {
+                        spin_loop();
+                    }
+                    round += 1;
+                }
+            }
+        };
+        let deadline = deadline.unwrap_or(Deadline::Never);
+        Queued { table: self, hash, id, weight: ask.weight, ticket: Some(ticket), waiter }.wait(wait, deadline)
+    }
+}

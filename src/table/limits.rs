@@ -1,0 +1,65 @@
+//! The limit of keys: asked for, and changed.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+use std::mem;
+
+use super::Table;
+use crate::limit::clamp;
+use crate::slot::Bells;
+use crate::sync::{Ordering, for_each_mut, now};
+
+impl<K, S> Table<K, S> {
+    /// The limit of a new entry for `key`, by the user's function if there is one. To be called with no lock held.
+    pub(super) fn ask_limit(&self, key: &K) -> u32 {
+        let by_key = self.by_key.lock().clone();
+        match by_key {
+            Some(by_key) => clamp(by_key(key)),
+            None => self.limit.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Gives every key `limit` permits, from now on. `limit` is not 0.
+    pub(crate) fn set_limit(&self, limit: u32) {
+        let mut bells = Bells::new();
+        // Held to the end, so that of two changes one is whole before the other begins.
+        let mut by_key = self.by_key.lock();
+        let replaced = mem::take(&mut *by_key);
+        self.limit.store(limit, Ordering::Relaxed);
+        for_each_mut(&self.map, |slot| slot.set_limit(limit, now, &mut bells));
+        drop(by_key);
+        bells.ring();
+        drop(replaced);
+    }
+}
+
+impl<K, S: BuildHasher> Table<K, S> {
+    /// The limit of `key`; that of a new entry if it has none.
+    pub(crate) fn limit<Q>(&self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        self.query(key, |slot| slot.limit()).unwrap_or_else(|| self.limit_of_absent(key))
+    }
+
+    /// How many permits of `key` are free.
+    pub(crate) fn available<Q>(&self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        self.query(key, |slot| slot.available()).unwrap_or_else(|| self.limit_of_absent(key))
+    }
+
+    fn limit_of_absent<Q>(&self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + ToOwned<Owned = K>,
+    {
+        match self.limit.load(Ordering::Relaxed) {
+            0 => self.ask_limit(&key.to_owned()),
+            limit => limit,
+        }
+    }
+}

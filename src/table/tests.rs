@@ -1,0 +1,86 @@
+//! What can only be seen from inside: where keys are dropped, and how hashes spread.
+
+use std::collections::HashSet;
+use std::hash::RandomState;
+use std::panic::Location;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::queued::Queued;
+use super::*;
+use crate::owners::slot_id;
+use crate::slot::{Request, Ticket};
+use crate::waiter::OwnWaiter;
+
+const HASH: u64 = 7;
+const REQUEST: Request = Request { weight: 1, owner: 0 };
+
+/// A key that notes whether it was dropped while its shard was free.
+struct Key<'a> {
+    table: &'a OnceLock<Table<Key<'a>, RandomState>>,
+    dropped_outside: &'a AtomicBool,
+    drops: &'a AtomicU32,
+}
+
+impl Drop for Key<'_> {
+    fn drop(&mut self) {
+        let table = self.table.get().expect("the table was made first");
+        let free = table.map.shards()[table.map.determine_shard(HASH as usize)].try_write().is_some();
+        self.dropped_outside.store(free, Ordering::Relaxed);
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `end` on a table in which one key is held by nobody any more and waited for once.
+fn with_a_last_waiter(weight: u32, end: impl for<'a, 'b> FnOnce(Queued<'b, Key<'a>, RandomState>, u64)) -> (bool, u32) {
+    // Leaked, because the key refers to the table that holds it.
+    let table = &*Box::leak(Box::new(OnceLock::new()));
+    let (dropped_outside, drops) = &*Box::leak(Box::new((AtomicBool::new(false), AtomicU32::new(0))));
+    let table_of_keys = table.get_or_init(|| Table::new("Keys", Source::Same(2), Options::new()));
+    let id = slot_id();
+    let key = Stored { hash: HASH, id, key: Key { table, dropped_outside, drops } };
+    let mut slot = Slot::held(2, REQUEST);
+    let waiter = OwnWaiter::take();
+    let seat = Seat { waiter: waiter.share(), since: now(), location: Location::caller() };
+    let ticket: Ticket = slot.enqueue(Fairness::Eventual, Request { weight, ..REQUEST }, seat, now());
+    let shard = table_of_keys.map.determine_shard(HASH as usize);
+    table_of_keys.map.shards()[shard].write().insert(
+        HASH,
+        (key, crate::sync::SharedValue::new(slot)),
+        |(stored, _)| stored.hash,
+    );
+    table_of_keys.release(HASH, id, 1, false);
+    assert_eq!(table_of_keys.len(), 1, "the waiter keeps the entry");
+    end(Queued { table: table_of_keys, hash: HASH, id, weight, ticket: Some(ticket), waiter }, id);
+    assert!(table_of_keys.is_empty(), "the entry is left behind");
+    (dropped_outside.load(Ordering::Relaxed), drops.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_waiter_that_unwinds_gives_up_and_the_key_is_dropped_with_the_shard_free() {
+    assert_eq!(with_a_last_waiter(2, |queued, _| drop(queued)), (true, 1));
+}
+
+#[test]
+fn a_waiter_that_unwinds_after_its_grant_gives_the_permits_back() {
+    let granted = with_a_last_waiter(2, |queued, id| {
+        // Rung, and granted by its look; it unwinds before it has seen that.
+        let ticket = queued.ticket.expect("it waits");
+        let look = queued.table.change(HASH, id, |slot, bells| slot.look(ticket, now, bells));
+        assert!(look.is_some());
+        drop(queued);
+    });
+    assert_eq!(granted, (true, 1));
+}
+
+#[test]
+fn weak_hashes_are_spread_over_shards_and_buckets() {
+    let map = DashMap::<Stored<u64>, (), NoHash>::with_hasher_and_shard_amount(NoHash, 64);
+    for shift in [0, 8, 20, 32, 44, 51] {
+        let hashes: Vec<u64> = (0..6_400_u64).map(|key| mix(key << shift)).collect();
+        let shards: HashSet<usize> = hashes.iter().map(|hash| map.determine_shard(*hash as usize)).collect();
+        assert_eq!(shards.len(), 64, "multiples of 2^{shift} crowd into some shards");
+        let buckets: HashSet<u64> = hashes.iter().map(|hash| hash % 1_024).collect();
+        assert!(buckets.len() > 900, "multiples of 2^{shift} crowd into {} buckets of 1,024", buckets.len());
+    }
+}
