@@ -199,19 +199,15 @@ impl<K, S> Table<K, S> {
             return self.release_in_two_steps(hash, id, weight);
         }
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        if self.retention.is_none() {
-            let removed = shard.remove_entry(hash, |(stored, slot)| stored.id == id && slot.get().is_last_hold(weight));
-            if removed.is_some() {
-                drop(shard);
-                return drop(removed);
-            }
-        }
         let (_, slot) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
         let slot = slot.get_mut();
-        if slot.is_last_hold(weight)
-            && let Some(retention) = &self.retention
-        {
-            return slot.release_last(retention.last_sweep());
+        if slot.is_last_hold(weight) {
+            if let Some(retention) = &self.retention {
+                return slot.release_last(retention.last_sweep());
+            }
+            let removed = shard.remove_entry(hash, |(stored, _)| stored.id == id);
+            drop(shard);
+            return drop(removed);
         }
         // Somebody waits, or other permits are out: the slot stays in use.
         let bells = slot.release(weight, hand_over, now);

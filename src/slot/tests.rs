@@ -149,7 +149,8 @@ impl Model {
         let mut bells = Vec::new();
         while let Some(&(head, weight)) = self.queue.first() {
             if weight > self.free() {
-                self.due |= self.overtakes > 0 && now.saturating_sub(self.head_since) >= 300;
+                let noticed = self.overtakes > 0 && !self.rung.contains(&head);
+                self.due |= noticed && now.saturating_sub(self.head_since) >= 300;
                 break;
             }
             let grant = self.fairness == Fairness::Fifo || self.due;

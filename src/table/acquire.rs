@@ -48,15 +48,16 @@ impl Ask {
 }
 
 /// Why a newcomer did not take the key.
-enum Refusal<R> {
-    /// The key is there, and this is what the caller has made of it.
-    Present(R),
-    /// The key is absent, and the limit of new entries is too low; 0 if it is not known yet.
-    Limit(u32),
+enum Refusal<'a> {
+    /// The key is there, in this slot.
+    Present { id: u64, slot: &'a mut Slot<Seat> },
+    /// The key is absent, and new entries have too low a limit for the request; 0 if the limit has to be asked for.
+    Absent { limit: u32 },
 }
 
 /// What a newcomer that is refused does about it.
 enum Refused {
+    AskLimit,
     Reentered { id: u64 },
     OwnHold,
     OverLimit { limit: u32 },
@@ -76,11 +77,13 @@ impl<K, S: BuildHasher> Table<K, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let hash = self.hash(key);
-        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_, _| ()) {
+        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_| ()) {
             Ok(id) => id,
-            // Re-entry, or a limit to be asked for.
-            Err(Refusal::Present(())) if !self.reentrant => return None,
-            Err(_) => self.acquire_contended(hash, key, ask, &Wait::now()).ok()?,
+            // Perhaps it can re-enter, or there is a limit to be asked for.
+            Err(()) if self.reentrant || self.limit.load(Ordering::Relaxed) == 0 => {
+                self.acquire_contended(hash, key, ask, &Wait::now()).ok()?
+            }
+            Err(()) => return None,
         };
         Some(HoldId { hash, id, weight: ask.weight })
     }
@@ -93,9 +96,9 @@ impl<K, S: BuildHasher> Table<K, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let hash = self.hash(key);
-        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_, _| ()) {
+        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_| ()) {
             Ok(id) => id,
-            Err(_) => self.acquire_contended(hash, key, ask, &Wait::FOREVER)?,
+            Err(()) => self.acquire_contended(hash, key, ask, &Wait::FOREVER)?,
         };
         Ok(HoldId { hash, id, weight: ask.weight })
     }
@@ -114,8 +117,8 @@ impl<K, S: BuildHasher> Table<K, S> {
         Ok(HoldId { hash, id, weight: ask.weight })
     }
 
-    /// One look at the key as a newcomer: takes it if that is possible; if it is there and that is not possible, asks
-    /// `refused` what to do, in the same critical section. Gives the id of the slot.
+    /// One look at the key as a newcomer: takes it if that is possible, else asks `refused` what to do, in the same critical
+    /// section. Gives the id of the slot.
     ///
     /// `asked` is what the limit function says of the key, or 0 if it was not asked; `own` gives the key for a new entry.
     #[inline]
@@ -126,8 +129,8 @@ impl<K, S: BuildHasher> Table<K, S> {
         request: Request,
         asked: u32,
         own: impl FnOnce() -> K,
-        refused: impl FnOnce(&mut Slot<Seat>, u64) -> R,
-    ) -> Result<u64, Refusal<R>>
+        refused: impl FnOnce(Refusal<'_>) -> R,
+    ) -> Result<u64, R>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
@@ -135,10 +138,10 @@ impl<K, S: BuildHasher> Table<K, S> {
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
         if let Some((stored, slot)) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key)) {
             let slot = slot.get_mut();
-            return match slot.try_take(request, now) {
-                true => Ok(stored.id),
-                false => Err(Refusal::Present(refused(slot, stored.id))),
-            };
+            if slot.try_take(request, now) {
+                return Ok(stored.id);
+            }
+            return Err(refused(Refusal::Present { id: stored.id, slot }));
         }
         // Read under the shard lock: who changes the limit stores it first and then visits the shards, so either this sees
         // the new limit or that sees the new entry.
@@ -148,7 +151,7 @@ impl<K, S: BuildHasher> Table<K, S> {
             limit => limit,
         };
         if request.weight > limit {
-            return Err(Refusal::Limit(limit));
+            return Err(refused(Refusal::Absent { limit }));
         }
         let stored = Stored { hash, id: slot_id(), key: own() };
         let id = stored.id;
@@ -169,7 +172,12 @@ impl<K, S: BuildHasher> Table<K, S> {
         let (mut asked, mut owned) = (0, None);
         let mut round = 0;
         let (id, ticket, waiter) = loop {
-            let refused = |slot: &mut Slot<Seat>, id| {
+            let refused = |refusal: Refusal<'_>| {
+                let (id, slot) = match refusal {
+                    Refusal::Present { id, slot } => (id, slot),
+                    Refusal::Absent { limit: 0 } if asked == 0 => return Refused::AskLimit,
+                    Refusal::Absent { limit } => return Refused::OverLimit { limit },
+                };
                 if ask.kind != Kind::Permit && slot.is_owned_by(thread_number()) {
                     if self.reentrant && ask.kind == Kind::Owned {
                         slot.reenter();
@@ -194,28 +202,22 @@ impl<K, S: BuildHasher> Table<K, S> {
                 Refused::Queued { id, ticket: slot.enqueue(self.fairness, request, seat, since), waiter }
             };
             let own = || owned.take().unwrap_or_else(|| key.to_owned());
-            let refusal = match self.enter(hash, key, request, asked, own, refused) {
-                Ok(id) => return Ok(id),
-                Err(Refusal::Present(refused)) => refused,
-                Err(Refusal::Limit(0)) if asked == 0 => {
+            match self.enter(hash, key, request, asked, own, refused) {
+                Ok(id) | Err(Refused::Reentered { id }) => return Ok(id),
+                Err(Refused::AskLimit) => {
                     asked = self.ask_limit(owned.insert(key.to_owned()));
                     if asked == 0 {
                         return Err(over_limit(0));
                     }
-                    continue;
                 }
-                Err(Refusal::Limit(limit)) => return Err(over_limit(limit)),
-            };
-            match refusal {
-                Refused::Reentered { id } => return Ok(id),
-                Refused::OwnHold => {
+                Err(Refused::OwnHold) => {
                     return Err(Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into());
                 }
-                Refused::OverLimit { limit } => return Err(over_limit(limit)),
-                Refused::Busy => return Err(AcquireError::Busy),
-                Refused::QueueFull => return Err(AcquireError::QueueFull),
-                Refused::Queued { id, ticket, waiter } => break (id, ticket, waiter),
-                Refused::Spin => {
+                Err(Refused::OverLimit { limit }) => return Err(over_limit(limit)),
+                Err(Refused::Busy) => return Err(AcquireError::Busy),
+                Err(Refused::QueueFull) => return Err(AcquireError::QueueFull),
+                Err(Refused::Queued { id, ticket, waiter }) => break (id, ticket, waiter),
+                Err(Refused::Spin) => {
                     for _ in 0..4 << round {
                         spin_loop();
                     }
