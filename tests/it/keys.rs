@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use perkey::{KeyedLock, KeyedSemaphore, Options, Wait};
 
-use crate::support::{crowded, elsewhere, quiet_panic, until, watched, watched_in_both_modes};
+use crate::support::{crowded, elsewhere, quiet_panic, threads, until, watched, watched_in_both_modes};
 
 /// How often a key's methods ran.
 #[derive(Default)]
@@ -169,7 +169,7 @@ where
     elsewhere(|| assert!(locks.try_lock(same).is_none()));
     assert!(locks.is_locked(same) && locks.is_locked_by_current_thread(same));
     assert_eq!(permits.available_permits(same), 1);
-    thread::scope(|scope| {
+    threads(|scope| {
         scope.spawn(|| drop(locks.lock(same)));
         until(|| locks.waiters(same) == 1);
         drop(guard);
@@ -391,7 +391,7 @@ fn a_key_that_calls_its_table_when_it_is_dropped() {
         assert!(tables.locks.is_empty() && tables.permits.is_empty());
 
         // In threads that compete for it.
-        thread::scope(|scope| {
+        threads(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     DEPTH.set(1);

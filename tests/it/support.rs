@@ -2,11 +2,12 @@
 //! ThreadSanitizer does not see.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::hint;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, Builder};
+use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -90,7 +91,44 @@ pub(crate) fn soon(observed: impl Fn() -> bool) {
 
 /// Runs `work` on another thread, and waits for it.
 pub(crate) fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+    threads(|scope| scope.spawn(work).join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
+}
+
+/// [`thread::scope`], with an end that ThreadSanitizer sees.
+pub(crate) fn threads<'env, R>(body: impl for<'scope> FnOnce(&Threads<'scope, 'env>) -> R) -> R {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let (result, started) = thread::scope(|scope| {
+        let threads = Threads { scope, started: Cell::new(0), ended: Arc::clone(&ended) };
+        (body(&threads), threads.started.get())
+    });
+    until(|| ended.load(Ordering::Acquire) == started);
+    result
+}
+
+pub(crate) struct Threads<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    started: Cell<usize>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl<'scope> Threads<'scope, '_> {
+    pub(crate) fn spawn<R: Send + 'scope>(
+        &self,
+        work: impl FnOnce() -> R + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, R> {
+        struct Ends(Arc<AtomicUsize>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Release);
+            }
+        }
+        self.started.set(self.started.get() + 1);
+        let ends = Ends(Arc::clone(&self.ended));
+        self.scope.spawn(move || {
+            let _ends = ends;
+            work()
+        })
+    }
 }
 
 /// The message that `work` panics with.

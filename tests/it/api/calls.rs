@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use perkey::{AcquireError, CancellationToken, Fairness, KeyedLock, KeyedLockGuard, KeyedSemaphore, Options, Wait};
 
-use crate::support::{crowded, elsewhere, panic_message, panics, quiet_panic, until, watched, watched_in_both_modes};
+use crate::support::{
+    crowded, elsewhere, panic_message, panics, quiet_panic, threads, until, watched, watched_in_both_modes,
+};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -43,7 +44,7 @@ fn each_way_to_lock() {
             assert!(locks.is_empty());
             let held = locks.lock("a");
             if place < 7 {
-                thread::scope(|scope| {
+                threads(|scope| {
                     let waiter = scope.spawn(call);
                     until(|| locks.waiters("a") == 1);
                     drop(held);
@@ -87,7 +88,7 @@ fn each_way_to_acquire() {
             assert_eq!(permits.available_permits("a"), 2);
             let held = permits.acquire_many("a", 2, Wait::now()).unwrap();
             if place < 9 {
-                thread::scope(|scope| {
+                threads(|scope| {
                     let waiter = scope.spawn(call);
                     until(|| permits.waiters("a") == 1);
                     drop(held);
@@ -165,7 +166,7 @@ fn panics_release() {
 fn a_panic_while_somebody_waits_lets_the_waiter_in() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
-        thread::scope(|scope| {
+        threads(|scope| {
             assert!(panics(|| {
                 let _guard = locks.lock(&1);
                 scope.spawn(|| drop(locks.lock(&1)));
@@ -186,7 +187,7 @@ fn unlock_fair_gives_the_key_to_the_first_waiter() {
         assert!(locks.is_empty());
 
         let [first_is_in, may_go] = [const { AtomicBool::new(false) }; 2];
-        thread::scope(|scope| {
+        threads(|scope| {
             let guard = locks.lock(&1);
             scope.spawn(|| {
                 let _guard = locks.lock(&1);
@@ -219,7 +220,7 @@ fn point_queries_of_a_lock() {
         let second = locks.lock("b");
         assert!(locks.is_locked("a") && locks.is_locked("b") && !locks.is_locked("c"));
         assert_eq!((locks.waiters("a"), locks.len(), locks.is_empty()), (0, 2, false));
-        thread::scope(|scope| {
+        threads(|scope| {
             for waiting in 1..=3 {
                 scope.spawn(|| drop(locks.lock("a")));
                 until(|| locks.waiters("a") == waiting);
@@ -347,7 +348,7 @@ fn guarded_state_is_consistent() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u64>::with_options(crowded(fairness));
         let balances: HashMap<u64, parking_lot::Mutex<i64>> = (0..ACCOUNTS).map(|id| (id, 100.into())).collect();
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..4 {
                 let (locks, balances) = (&locks, &balances);
                 scope.spawn(move || {

@@ -1,12 +1,11 @@
 //! Which outcome a call has if several are true when it is made.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedSemaphore, Wait};
 
-use crate::support::{crowded, elsewhere, until, watched, watched_in_both_modes};
+use crate::support::{crowded, elsewhere, threads, until, watched, watched_in_both_modes};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -113,7 +112,7 @@ fn grant_before_busy_and_queue_full() {
 fn ones_own_hold_before_busy_queue_full_and_timeout() {
     watched_in_both_modes(|fairness| {
         let locks = Arc::new(KeyedLock::<u32>::with_options(crowded(fairness)));
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = locks.lock(&1);
             let check = || {
                 for wait in no_time().into_iter().chain([
@@ -182,7 +181,7 @@ fn queue_full_at_the_number_given() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let bounded = Wait::forever().max_queued(BOUND);
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = locks.lock(&1);
             for queued in 0..BOUND {
                 scope.spawn(|| assert!(locks.lock_with(&1, &bounded).is_ok()));

@@ -1,7 +1,6 @@
 //! `Debug` of everything that is public.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use perkey::{
@@ -9,7 +8,7 @@ use perkey::{
     KeyedPermit, KeyedSemaphore, Options, Wait,
 };
 
-use crate::support::{until, watched};
+use crate::support::{threads, until, watched};
 
 /// A key that cannot be printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -76,7 +75,7 @@ fn waits_tokens_errors_and_options() {
 fn statuses() {
     watched(|| {
         let permits = KeyedSemaphore::<u32>::with_limit(3);
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = permits.acquire_many(&42, 3, Wait::now()).unwrap();
             scope.spawn(|| drop(permits.acquire_many(&42, 2, Wait::forever()).unwrap()));
             until(|| permits.waiters(&42) == 1);

@@ -1,12 +1,11 @@
 //! A thread that asks for what it holds.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use perkey::{AcquireError, Deadlock, KeyedLock, KeyedSemaphore, Options, Wait};
 
-use crate::support::{elsewhere, panic_message, watched};
+use crate::support::{elsewhere, panic_message, threads, watched};
 
 fn deadlock<T>(outcome: Result<T, AcquireError>) -> Deadlock {
     match outcome {
@@ -111,7 +110,7 @@ fn an_arc_guard_has_no_owner() {
         assert!(locks.try_lock_for("a", Duration::from_micros(1)).is_none());
 
         // So asking again waits, until another thread drops it.
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 crate::support::until(|| locks.waiters("a") == 1);
                 drop(guard);

@@ -1,12 +1,11 @@
 //! What `snapshot` shows.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use perkey::{CancellationToken, KeyedLock, KeyedSemaphore, Wait};
 
-use crate::support::{crowded, until, watched, watched_in_both_modes};
+use crate::support::{crowded, threads, until, watched, watched_in_both_modes};
 
 #[test]
 fn keys_that_are_held() {
@@ -38,7 +37,7 @@ fn waiters_in_order_of_arrival_with_thread_time_and_permits() {
     watched_in_both_modes(|fairness| {
         let permits = KeyedSemaphore::<u32, 4>::with_options(crowded(fairness));
         let held = permits.acquire_many(&1, 4, Wait::now()).unwrap();
-        thread::scope(|scope| {
+        threads(|scope| {
             let mut expected = Vec::new();
             for weight in [3, 1, 4, 2] {
                 let before = Instant::now();
@@ -66,7 +65,7 @@ fn a_waiter_that_left_is_not_shown() {
         let locks = KeyedLock::<u32>::new();
         let token = CancellationToken::new();
         let held = locks.lock(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             let leaves = scope.spawn(|| locks.lock_with(&1, &token).is_err());
             until(|| locks.waiters(&1) == 1);
             let stays = scope.spawn(|| drop(locks.lock(&1)));
@@ -89,7 +88,7 @@ type Call<'a> = (u32, &'a (dyn Fn() + Sync));
 /// Makes each call while the key is held, and looks where the snapshot says that it was made.
 fn are_shown_at_their_lines<G>(calls: &[Call<'_>], hold: impl Fn() -> G, shown: impl Fn() -> Option<(String, u32)>) {
     for (line, call) in calls {
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = hold();
             let waiter = scope.spawn(call);
             until(|| shown().is_some() || waiter.is_finished());

@@ -1,12 +1,11 @@
 //! `Wait` and `CancellationToken`.
 
 use std::panic::AssertUnwindSafe;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedSemaphore, Wait};
 
-use crate::support::{crowded, elsewhere, until, watched, watched_in_both_modes};
+use crate::support::{crowded, elsewhere, threads, until, watched, watched_in_both_modes};
 
 #[test]
 fn what_can_be_given_for_a_wait() {
@@ -82,7 +81,7 @@ fn each_of_two_tokens_counts() {
         for which in 0..3 {
             let tokens = [(); 3].map(|()| CancellationToken::new());
             let wait = tokens.iter().fold(Wait::at_most(Duration::MAX), Wait::or_cancelled);
-            thread::scope(|scope| {
+            threads(|scope| {
                 let waiter = scope.spawn(|| locks.lock_with(&1, &wait).map(drop));
                 until(|| locks.waiters(&1) == 1);
                 tokens[which].cancel();
@@ -103,7 +102,7 @@ fn the_same_token_twice_is_one_token() {
         let _held = locks.lock(&1);
         let token = CancellationToken::new();
         let wait = Wait::from(&token).or_cancelled(&token).or_cancelled(&token.clone());
-        thread::scope(|scope| {
+        threads(|scope| {
             let waiter = scope.spawn(|| locks.lock_with(&1, &wait).map(drop));
             until(|| locks.waiters(&1) == 1);
             token.cancel();
@@ -120,7 +119,7 @@ fn clones_of_a_token_are_the_same_token() {
         let (clone, other) = (token.clone(), CancellationToken::new());
         let wait = Wait::from(&token);
         assert!(!token.is_cancelled() && !clone.is_cancelled());
-        thread::scope(|scope| {
+        threads(|scope| {
             let _held = locks.lock(&1);
             let waiter = scope.spawn(|| locks.lock_with(&1, &wait).map(drop));
             until(|| locks.waiters(&1) == 1);
@@ -143,7 +142,7 @@ fn a_token_ends_all_its_waits_and_no_others() {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let permits = KeyedSemaphore::<u32, 1>::with_options(crowded(fairness));
         let token = CancellationToken::new();
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = (locks.lock(&1), locks.lock(&2), permits.acquire(&1));
             let kept = locks.lock_with(&3, &token).unwrap();
             let cancelled = [
@@ -178,7 +177,7 @@ fn a_holder_may_cancel_its_own_waiters() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let token = CancellationToken::new();
-        thread::scope(|scope| {
+        threads(|scope| {
             let waiter = locks.with_key(&1, || {
                 let waiter = scope.spawn(|| locks.lock_with(&1, &token).map(drop));
                 until(|| locks.waiters(&1) == 1);
@@ -216,7 +215,7 @@ fn a_wait_is_used_by_many_threads() {
     watched(|| {
         let permits = KeyedSemaphore::<u32, 1>::new();
         let wait = AssertUnwindSafe(Wait::at_most(Duration::MAX).max_queued(4));
-        thread::scope(|scope| {
+        threads(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| assert!(permits.acquire_with(&1, &*wait).is_ok()));
             }

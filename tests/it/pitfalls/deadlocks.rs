@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use perkey::{AcquireError, KeyedLock, KeyedSemaphore, Wait};
 
-use crate::support::{crowded, elsewhere, panic_message, quiet_panic, rounds, until, watched, watched_in_both_modes};
+use crate::support::{
+    crowded, elsewhere, panic_message, quiet_panic, rounds, threads, until, watched, watched_in_both_modes,
+};
 
 /// Every method, on keys that share a shard with the one that is held.
 #[test]
@@ -80,7 +82,7 @@ fn a_wait_for_a_key_holds_the_table() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let permits = KeyedSemaphore::<u32, 2>::with_options(crowded(fairness));
-        thread::scope(|scope| {
+        threads(|scope| {
             let held: Vec<_> = (0..KEYS).map(|key| (locks.lock(&key), permits.acquire(&key))).collect();
             for key in 0..KEYS {
                 let (locks, permits) = (&locks, &permits);
@@ -113,7 +115,7 @@ fn the_table_grows_while_somebody_waits_and_loses_the_waiter() {
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let was_in = AtomicBool::new(false);
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = locks.lock(&0);
             scope.spawn(|| locks.with_key(&0, || was_in.store(true, Ordering::Release)));
             until(|| locks.waiters(&0) == 1);
@@ -155,7 +157,7 @@ fn re_entry_hangs() {
 fn re_entry_of_a_thread_that_waited_hangs() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = locks.lock(&1);
             let waiter = scope.spawn(|| {
                 let _guard = locks.lock(&1);
@@ -176,7 +178,7 @@ fn a_thread_is_taken_for_the_owner_that_it_is_not() {
     let each = rounds(2_000);
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
-        thread::scope(|scope| {
+        threads(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     for _ in 0..each {

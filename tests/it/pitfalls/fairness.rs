@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use perkey::{ArcKeyedLockGuard, CancellationToken, Fairness, KeyedLock, KeyedLockGuard, KeyedSemaphore, Wait};
 
-use crate::support::{Barrier, Oracle, Random, crowded, rounds, spin, until, watched, watched_in_both_modes, work};
+use crate::support::{
+    Barrier, Oracle, Random, crowded, rounds, spin, threads, until, watched, watched_in_both_modes, work,
+};
 
 /// A heavy request against light ones with sections of 5 ms, which do not stop until it got in.
 #[test]
@@ -25,7 +27,7 @@ fn small_requests_starve_a_large_one() {
             // An overtake for certain: called after the heavy one was seen at the head, and granted before it.
             let [heavy_waits, heavy_was_in] = [const { AtomicBool::new(false) }; 2];
             let overtakes = AtomicUsize::new(0);
-            thread::scope(|scope| {
+            threads(|scope| {
                 for _ in 0..LIGHT {
                     scope.spawn(|| {
                         while !heavy_was_in.load(Ordering::Acquire) {
@@ -72,7 +74,7 @@ fn newcomers_overtake_a_head_without_end() {
         let permits = KeyedSemaphore::<u32, 3>::with_options(crowded(fairness));
         let may_go = AtomicBool::new(false);
         let held = permits.acquire(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 let _all = permits.acquire_many(&1, 3, Wait::forever()).unwrap();
                 until(|| may_go.load(Ordering::Acquire));
@@ -105,7 +107,7 @@ fn fifo_lets_a_newcomer_in_before_those_who_wait() {
         let locks = KeyedLock::<u32>::with_options(crowded(Fairness::Fifo));
         let may_go = AtomicBool::new(false);
         let held = locks.lock(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 let _guard = locks.lock(&1);
                 until(|| may_go.load(Ordering::Acquire));
@@ -128,7 +130,7 @@ fn waiters_are_served_out_of_order() {
         let permits = KeyedSemaphore::<u32, 4>::with_options(crowded(fairness));
         let order = Mutex::new(Vec::new());
         let held = permits.acquire_many(&1, 4, Wait::now()).unwrap();
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..WAITERS {
                 let (permits, order) = (&permits, &order);
                 // All of the permits, so that one is inside at a time; every other waiter by another call.
@@ -153,7 +155,7 @@ fn a_waiter_that_leaves_disturbs_the_order() {
         let order = Mutex::new(Vec::new());
         let token = CancellationToken::new();
         let held = locks.lock(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..WAITERS {
                 let (locks, order, token) = (&locks, &order, &token);
                 scope.spawn(move || {
@@ -180,7 +182,7 @@ fn a_light_request_in_the_queue_overtakes_a_heavy_one() {
         let permits = KeyedSemaphore::<u32, 3>::with_options(crowded(fairness));
         let heavy_was_in = AtomicBool::new(false);
         let held = permits.acquire(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 let _all = permits.acquire_many(&1, 3, Wait::forever()).unwrap();
                 heavy_was_in.store(true, Ordering::Release);
@@ -212,7 +214,7 @@ fn a_re_taking_loop_keeps_a_waiter_out() {
         let mut re_taken = 0_usize;
         for round in 0..times {
             let was_in = AtomicBool::new(false);
-            thread::scope(|scope| {
+            threads(|scope| {
                 let first = locks.lock(&1);
                 let waiter = scope.spawn(|| {
                     let begin = Instant::now();
@@ -243,7 +245,7 @@ fn a_re_taking_loop_with_long_sections_keeps_a_waiter_out() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let was_in = AtomicBool::new(false);
-        thread::scope(|scope| {
+        threads(|scope| {
             let first = locks.lock(&1);
             scope.spawn(|| locks.with_key(&1, || was_in.store(true, Ordering::Release)));
             until(|| locks.waiters(&1) == 1);
@@ -269,7 +271,7 @@ fn one_of_eight_threads_gets_nothing() {
         // Nobody stops before everybody has had enough.
         let hungry = AtomicUsize::new(THREADS);
         let (mut shares, mut longest) = (Vec::new(), Duration::ZERO);
-        thread::scope(|scope| {
+        threads(|scope| {
             let threads: Vec<_> = (0..THREADS)
                 .map(|_| {
                     scope.spawn(|| {
@@ -317,7 +319,7 @@ fn everybody_wakes_and_one_proceeds() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let in_all = AtomicUsize::new(0);
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = locks.lock(&1);
             for queued in 1..=WAITERS {
                 scope.spawn(|| {
@@ -345,7 +347,7 @@ fn several_permits_come_free_at_once_and_one_waiter_wakes() {
         let inside = Barrier::new(PERMITS);
         for _ in 0..times {
             let all = permits.acquire_many(&1, PERMITS, Wait::now()).unwrap();
-            thread::scope(|scope| {
+            threads(|scope| {
                 for queued in 1..=PERMITS {
                     scope.spawn(|| {
                         let _permit = permits.acquire(&1);
@@ -363,7 +365,7 @@ fn several_permits_come_free_at_once_and_one_waiter_wakes() {
 /// Two permits, two holders that leave at the same time, two waiters that then must be inside together.
 #[test]
 fn two_releases_at_once_wake_one_waiter() {
-    let times = rounds(1_000);
+    let times = rounds(300);
     watched_in_both_modes(move |fairness| {
         let permits = KeyedSemaphore::<u32, 2>::with_options(crowded(fairness));
         let (begin, inside, end) = (Barrier::new(4), Barrier::new(2), Barrier::new(4));
@@ -389,7 +391,7 @@ fn two_releases_at_once_wake_one_waiter() {
                 end.meet();
             }
         };
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| hold(1));
             scope.spawn(|| hold(2));
             scope.spawn(wait);
@@ -402,13 +404,13 @@ fn two_releases_at_once_wake_one_waiter() {
 /// A thread's waits follow each other closely, so that the ring of one arrives in the next.
 #[test]
 fn a_wake_up_for_an_earlier_wait_is_taken_for_this_one() {
-    let times = rounds(4_000);
+    let times = rounds(2_000);
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let oracles = [Oracle::exclusive(), Oracle::exclusive()];
         let at_work = AtomicUsize::new(2);
         let tokens = [const { Mutex::new(None::<CancellationToken>) }; 2];
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..2 {
                 let (locks, oracles, at_work, tokens) = (&locks, &oracles, &at_work, &tokens);
                 scope.spawn(move || {
@@ -454,7 +456,7 @@ fn after_an_exclusive_holder_one_of_several_enters() {
         let permits = KeyedSemaphore::<u32>::with_limit_and_options(PERMITS, crowded(fairness));
         let inside = Barrier::new(3);
         let all = permits.acquire_many(&1, PERMITS, Wait::now()).unwrap();
-        thread::scope(|scope| {
+        threads(|scope| {
             for (place, weight) in [1, 2, 3].into_iter().enumerate() {
                 let (permits, inside) = (&permits, &inside);
                 scope.spawn(move || {
@@ -484,7 +486,7 @@ fn a_fair_unlock_does_not_hand_over() {
 /// By the end of `unlock` the waiter has the key, whether it runs yet or not.
 fn hands_over(locks: &KeyedLock<u32>, unlock: impl FnOnce()) {
     let may_go = AtomicBool::new(false);
-    thread::scope(|scope| {
+    threads(|scope| {
         scope.spawn(|| {
             let _guard = locks.lock(&1);
             until(|| may_go.load(Ordering::Acquire));

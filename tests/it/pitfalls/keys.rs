@@ -4,13 +4,14 @@ use std::hash::{Hash, Hasher};
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use perkey::{CancellationToken, KeyedLock, KeyedSemaphore, Wait};
 
 use crate::keys::{Alike, Call, Counting, Counts, Hostile};
-use crate::support::{Oracle, Random, crowded, elsewhere, panics, rounds, spin, until, watched_in_both_modes, work};
+use crate::support::{
+    Oracle, Random, crowded, elsewhere, panics, rounds, spin, threads, until, watched_in_both_modes, work,
+};
 
 /// The shards grow with the keys; were `Hash` called in that, it would be called more than once for a call.
 #[test]
@@ -119,7 +120,7 @@ fn a_panic_of_a_key_makes_counts_drift() {
         let keys: Vec<_> = (0..KEYS).map(|id| Hostile::new(id, &fuse)).collect();
         let oracles: Vec<_> = keys.iter().map(|_| (Oracle::exclusive(), Oracle::new(2))).collect();
         let panicked = AtomicUsize::new(0);
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..THREADS {
                 let (permits, locks, keys, oracles, panicked) = (&permits, &locks, &keys, &oracles, &panicked);
                 let fuse = &fuse;
@@ -205,7 +206,7 @@ fn every_hit_clones_the_key() {
         assert_eq!(counts.clones(), 11);
         let token = CancellationToken::new();
         let was_cancelled = AtomicBool::new(false);
-        thread::scope(|scope| {
+        threads(|scope| {
             assert!(locks.try_lock(&key).is_none() && locks.lock_with(&key, Wait::forever()).is_err());
             scope.spawn(|| {
                 assert!(locks.lock_with(&key, Wait::now()).is_err());
@@ -252,7 +253,7 @@ fn every_hit_of_a_semaphore_clones_the_key() {
         drop(permits.acquire_arc(&key));
         permits.with_key(&key, || ());
         assert!(permits.acquire_many(&key, 3, Wait::now()).is_err());
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| drop(permits.acquire_many(&key, 3, Wait::forever()).unwrap()));
             until(|| permits.waiters(&key) == 1);
             drop(first);
@@ -273,7 +274,7 @@ fn a_contended_hit_clones_the_key() {
         let key = Counting::new(1, &counts);
         // The entry does not go while this thread is inside or waits.
         let held = locks.lock(&key);
-        thread::scope(|scope| {
+        threads(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     for _ in 0..each {
@@ -318,7 +319,7 @@ fn keys_that_hash_alike_are_taken_for_one_another() {
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<Alike>::with_options(crowded(fairness));
         let oracles: Vec<_> = (0..KEYS).map(|_| Oracle::exclusive()).collect();
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..THREADS {
                 let (locks, oracles) = (&locks, &oracles);
                 scope.spawn(move || {
@@ -392,7 +393,7 @@ fn poll_beside_a_locker(poll: fn(&KeyedLock<Slow>, &Slow)) {
         let locks = KeyedLock::<Slow>::with_options(crowded(fairness));
         let held: Vec<_> = (0..POLLED).map(|key| locks.lock(&Slow(key))).collect();
         let done = AtomicBool::new(false);
-        thread::scope(|scope| {
+        threads(|scope| {
             for _ in 0..POLLERS {
                 scope.spawn(|| {
                     while !done.load(Ordering::Acquire) {

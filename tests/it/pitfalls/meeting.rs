@@ -9,7 +9,7 @@ use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedLockGuard, KeyedPe
 use static_assertions::assert_not_impl_any;
 
 use crate::support::{
-    Barrier, Oracle, Random, crowded, elsewhere, rounds, slow_to_park, soon, spin, until, watched,
+    Barrier, Oracle, Random, crowded, elsewhere, rounds, slow_to_park, soon, spin, threads, until, watched,
     watched_in_both_modes, work,
 };
 
@@ -57,7 +57,7 @@ fn a_grant_that_meets_a_timeout_or_a_cancellation_is_lost() {
             }
             at_work.fetch_sub(1, Ordering::Release);
         };
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..WORKERS {
                 let call = &call;
                 scope.spawn(move || call(number));
@@ -81,7 +81,7 @@ fn a_grant_that_meets_a_timeout_or_a_cancellation_is_lost() {
 /// A holder releases at the moment at which the head gives up; whatever comes of that, who is next gets in.
 #[test]
 fn a_waiter_that_gives_up_swallows_the_wake_up_of_the_next() {
-    let times = rounds(2_000);
+    let times = rounds(400);
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let oracle = Oracle::exclusive();
@@ -89,7 +89,7 @@ fn a_waiter_that_gives_up_swallows_the_wake_up_of_the_next() {
         let go = AtomicUsize::new(0);
         let token = Mutex::new(CancellationToken::new());
         let [granted, cancelled] = [const { AtomicUsize::new(0) }; 2];
-        thread::scope(|scope| {
+        threads(|scope| {
             // The head.
             scope.spawn(|| {
                 for _ in 0..times {
@@ -196,7 +196,7 @@ fn heavy_head_gives_up(wait: fn(&CancellationToken) -> Wait, gives: AcquireError
         let token = CancellationToken::new();
         let inside = Barrier::new(2);
         let held = permits.acquire(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             let heavy = scope.spawn(|| permits.acquire_many(&1, 3, wait(&token)).map(drop));
             until(|| permits.waiters(&1) == 1);
             // Until nobody may overtake it any more.
@@ -286,7 +286,7 @@ fn a_very_long_timeout_overflows() {
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         for duration in long {
-            thread::scope(|scope| {
+            threads(|scope| {
                 let guard = locks.lock(&1);
                 let waiter = scope.spawn(|| locks.lock_with(&1, duration).map(drop));
                 let other = scope.spawn(|| locks.try_lock_for(&1, duration).is_some());
@@ -300,7 +300,7 @@ fn a_very_long_timeout_overflows() {
             });
         }
         if let Some(instant) = Instant::now().checked_add(Duration::from_secs(i64::MAX as u64 / 4)) {
-            thread::scope(|scope| {
+            threads(|scope| {
                 let guard = locks.lock(&1);
                 let waiter = scope.spawn(|| locks.lock_with(&1, instant).map(drop));
                 until(|| locks.waiters(&1) == 1 || waiter.is_finished());
@@ -313,13 +313,13 @@ fn a_very_long_timeout_overflows() {
 
 #[test]
 fn a_cancel_between_check_and_wait_is_missed() {
-    let times = rounds(4_000);
+    let times = rounds(1_000);
     watched(move || {
         let locks = KeyedLock::<u32>::new();
         let _held = locks.lock(&1);
         let barrier = Barrier::new(2);
         let token = Mutex::new(CancellationToken::new());
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 let mut random = Random::new(0);
                 for _ in 0..times {
@@ -379,7 +379,7 @@ fn a_call_reports_what_did_not_happen() {
         let oracle = Oracle::exclusive();
         let ends = AtomicBool::new(false);
         let shared = Mutex::new(CancellationToken::new());
-        thread::scope(|scope| {
+        threads(|scope| {
             let workers: Vec<_> = (0..WORKERS)
                 .map(|number| {
                     let (locks, oracle, shared) = (&locks, &oracle, &shared);
@@ -441,12 +441,12 @@ fn a_grant_before_the_cancellation_is_taken_back() {
 /// Handed over first and cancelled then, mostly before the waiter has come to park: the call gives the grant.
 #[test]
 fn a_grant_just_before_the_cancellation_is_taken_back() {
-    let times = rounds(500);
+    let times = rounds(300);
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let barrier = Barrier::new(2);
         let token = Mutex::new(CancellationToken::new());
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 for _ in 0..times {
                     barrier.meet();
@@ -475,7 +475,7 @@ fn one_of_many_waiters_misses_the_cancellation() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let token = CancellationToken::new();
-        thread::scope(|scope| {
+        threads(|scope| {
             let held = locks.lock(&1);
             let waiters: Vec<_> =
                 (0..WAITERS).map(|_| scope.spawn(|| locks.lock_with(&1, &token.clone()).map(drop))).collect();

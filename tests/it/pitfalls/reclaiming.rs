@@ -1,14 +1,13 @@
 //! Entries that go too early, too late, or twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedSemaphore, Wait};
 
 use crate::support::{
-    Barrier, Oracle, Random, crowded, elsewhere, panics, quiet_panic, rounds, slow_to_park, soon, until,
+    Barrier, Oracle, Random, crowded, elsewhere, panics, quiet_panic, rounds, slow_to_park, soon, threads, until,
 };
 use crate::support::{watched, watched_in_both_modes, work};
 
@@ -17,7 +16,7 @@ fn the_releaser_removes_the_entry_while_somebody_queues() {
     watched_in_both_modes(|fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let (b_is_in, b_may_go) = (AtomicBool::new(false), AtomicBool::new(false));
-        thread::scope(|scope| {
+        threads(|scope| {
             let a = locks.lock(&1);
             scope.spawn(|| {
                 let _b = locks.lock(&1);
@@ -46,7 +45,7 @@ fn the_releaser_of_the_last_permit_removes_the_entry_while_somebody_queues() {
     watched_in_both_modes(|fairness| {
         let permits = KeyedSemaphore::<u32, 2>::with_options(crowded(fairness));
         let (is_in, may_go) = (AtomicBool::new(false), AtomicBool::new(false));
-        thread::scope(|scope| {
+        threads(|scope| {
             let one = permits.acquire(&1);
             let other = permits.acquire(&1);
             scope.spawn(|| {
@@ -73,7 +72,7 @@ fn many_threads_on_one_key_find_two_locks() {
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let oracle = Oracle::exclusive();
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..THREADS {
                 let (locks, oracle) = (&locks, &oracle);
                 scope.spawn(move || {
@@ -99,7 +98,7 @@ fn a_caller_slips_between_count_is_zero_and_entry_removed() {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let oracle = Oracle::exclusive();
         let barrier = Barrier::new(THREADS);
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..THREADS {
                 let (locks, oracle, barrier) = (&locks, &oracle, &barrier);
                 scope.spawn(move || {
@@ -196,7 +195,7 @@ fn a_mix_of_outcomes_leaves_entries_behind() {
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u64>::with_options(crowded(fairness));
         let oracles: Vec<Oracle> = (0..KEYS).map(|_| Oracle::exclusive()).collect();
-        thread::scope(|scope| {
+        threads(|scope| {
             for number in 0..THREADS {
                 let (locks, oracles) = (&locks, &oracles);
                 scope.spawn(move || {
@@ -244,13 +243,13 @@ fn a_mix_of_outcomes_leaves_entries_behind() {
 /// comes back to.
 #[test]
 fn a_waiter_that_gives_up_on_a_free_key_leaves_an_entry_behind() {
-    let times = rounds(500) as u32;
+    let times = rounds(300) as u32;
     watched_in_both_modes(move |fairness| {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness));
         let oracle = Oracle::exclusive();
         let barrier = Barrier::new(2);
         let token = Mutex::new(CancellationToken::new());
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 for key in 0..times {
                     barrier.meet();
@@ -278,7 +277,7 @@ fn a_waiter_that_gives_up_on_a_free_key_leaves_an_entry_behind() {
 
 #[test]
 fn two_leavers_both_see_that_they_are_not_the_last() {
-    let times = rounds(3_000);
+    let times = rounds(800);
     watched(move || {
         let permits = KeyedSemaphore::<u32, 2>::new();
         let barrier = Barrier::new(2);
@@ -295,7 +294,7 @@ fn two_leavers_both_see_that_they_are_not_the_last() {
                 barrier.meet();
             }
         };
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(leave_together);
             scope.spawn(leave_together);
         });
@@ -310,7 +309,7 @@ fn what_is_used_again_is_not_as_new() {
         for _ in 0..20 {
             // Wear the key and the threads' waiters: grants, time-outs, a cancelled head, somebody who is overtaken.
             let token = CancellationToken::new();
-            thread::scope(|scope| {
+            threads(|scope| {
                 let held = permits.acquire_many(&1, 2, Wait::now()).unwrap();
                 scope.spawn(|| assert!(permits.acquire_many(&1, 3, &token).is_err()));
                 until(|| permits.waiters(&1) == 1);

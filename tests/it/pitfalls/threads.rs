@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedLockGuard, KeyedSemaphore, Wait};
 
-use crate::support::{crowded, elsewhere, panics, quiet_panic, until, watched, watched_in_both_modes};
+use crate::support::{crowded, elsewhere, panics, quiet_panic, threads, until, watched, watched_in_both_modes};
 
 #[test]
 fn a_guard_dropped_on_another_thread_confuses_the_owner() {
@@ -31,7 +31,7 @@ fn a_guard_dropped_on_another_thread_confuses_the_owner() {
 
         // Dropped there while somebody waits here: the waiter is the owner.
         let moved = locks.lock_arc(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 until(|| locks.waiters(&1) == 1);
                 drop(moved);
@@ -319,7 +319,7 @@ fn introspection_lies_after_failed_waits() {
         for _ in 0..20 {
             let guard = locks.lock(&1);
             let both = permits.acquire_many(&1, 2, Wait::now()).unwrap();
-            thread::scope(|scope| {
+            threads(|scope| {
                 for micros in [1, 20, 100] {
                     let (locks, permits) = (&locks, &permits);
                     scope.spawn(move || {
@@ -370,7 +370,7 @@ fn a_panic_in_the_section_leaves_the_key_stuck() {
             ];
             for section in sections {
                 let [was_in, is_held] = [const { AtomicBool::new(false) }; 2];
-                thread::scope(|scope| {
+                threads(|scope| {
                     if somebody_waits {
                         scope.spawn(|| {
                             until(|| is_held.load(Ordering::Acquire));
