@@ -71,6 +71,7 @@ pub(crate) struct Slot<S> {
 }
 
 #[derive(Debug)]
+#[repr(align(128))]
 struct Queue<S> {
     fairness: Fairness,
     next_ticket: u64,
@@ -259,23 +260,22 @@ impl<S: Clone> Slot<S> {
         Some(Verdict::Granted)
     }
 
-    /// Gives permits back. With `hand_over` the head of the queue gets them whatever the mode.
+    /// Gives permits back. With `hand_over` the head of the queue gets them whatever the mode. `None` if nobody is to be rung.
     #[inline]
-    pub(crate) fn release(&mut self, weight: u32, hand_over: bool, clock: impl Fn() -> Instant) -> Bells<S> {
-        let mut bells = Bells::new();
+    pub(crate) fn release(&mut self, weight: u32, hand_over: bool, clock: impl Fn() -> Instant) -> Option<Bells<S>> {
         self.taken = self.taken.saturating_sub(weight);
         if self.taken == 0 {
             self.owner_or_sweep = 0;
         }
-        if hand_over && let Some(queue) = &mut self.queue {
-            queue.head.due = true;
+        let queue = self.queue.as_deref_mut()?;
+        queue.head.due |= hand_over;
+        if queue.head.rung && !queue.head.due && !planted(Fault::RungTwice) {
+            // It looks soon, and takes what is free then: most releases end here.
+            return None;
         }
-        // A head that was rung looks soon, and takes what is free then: most releases end here.
-        let settled = self.queue.as_ref().is_none_or(|queue| queue.head.rung && !queue.head.due);
-        if !settled || planted(Fault::RungTwice) {
-            self.settle(clock, &mut bells);
-        }
-        bells
+        let mut bells = Bells::new();
+        self.settle(clock, &mut bells);
+        Some(bells)
     }
 
     /// A waiter gives up. If there is a verdict already, that stands. `None` if it has left.

@@ -212,7 +212,9 @@ impl<K, S> Table<K, S> {
         // Somebody waits, or other permits are out: the slot stays in use.
         let bells = slot.release(weight, hand_over, now);
         drop(shard);
-        bells.ring();
+        if let Some(bells) = bells {
+            bells.ring();
+        }
     }
 
     /// Changes a slot that the caller holds or waits in, sees to the entry if that leaves it idle, then rings.
@@ -288,7 +290,9 @@ impl<K, S> Table<K, S> {
             (bells, slot.get().is_idle())
         });
         let Some((bells, idle)) = released else { return };
-        bells.ring();
+        if let Some(bells) = bells {
+            bells.ring();
+        }
         if idle {
             drop(shard.write().remove_entry(hash, |(stored, _)| stored.id == id));
         }
