@@ -12,7 +12,8 @@ use crate::waiter::Waiter;
 /// A switch that ends every wait it was given to. Clones are the same token.
 ///
 /// Once cancelled it stays so: a later wait with it is [`Cancelled`](crate::AcquireError::Cancelled) at once, even if
-/// the key is free. What is already held stays held. If a grant and a cancellation meet, the grant wins.
+/// the key is free. What is already held stays held. If a grant and a cancellation meet, the grant wins: code that must not
+/// start anything after a cancellation looks at the token again once it holds the key.
 ///
 /// # Examples
 ///

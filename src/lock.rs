@@ -40,7 +40,8 @@ use crate::wait::Wait;
 ///
 /// # Panics and poisoning
 ///
-/// A panic while a guard lives releases the key. There is no poisoning.
+/// A panic while a guard lives releases the key. There is no poisoning. A panic of the key's own `Drop` comes out of the
+/// drop of the guard, or out of the call that gave up; the key is free by then.
 ///
 /// # Memory ordering
 ///
@@ -604,7 +605,16 @@ impl<K, S> HasTable for KeyedLock<K, S> {
 /// });
 /// ```
 ///
-/// while it can be shared with one:
+/// It cannot outlive its table:
+///
+/// ```compile_fail,E0505
+/// let locks = perkey::KeyedLock::<u32>::new();
+/// let guard = locks.lock(&1);
+/// drop(locks);
+/// drop(guard);
+/// ```
+///
+/// It can be shared with another thread:
 ///
 /// ```
 /// let locks = perkey::KeyedLock::<u32>::new();
