@@ -4,43 +4,75 @@
 #![forbid(unsafe_code)]
 
 use std::env;
+use std::process::Command;
 use std::time::Duration;
 
 use perkey::{KeyedLock, KeyedLockGuard, Options};
 
 const MILLION: u64 = 1_000_000;
 
+/// Each runs in a process of its own: what an allocator keeps of one would weigh on the next.
+const PHASES: [(&str, fn()); 5] = [
+    ("held", held),
+    ("kept", kept),
+    ("kept-names", kept_names),
+    ("one-shot", one_shot),
+    ("one-shot-kept", one_shot_kept),
+];
+
 fn main() {
-    if !env::args().any(|argument| argument == "--bench") || env::args().any(|argument| argument == "--test") {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if let Some((_, phase)) = PHASES.iter().find(|(name, _)| arguments.iter().any(|argument| argument == name)) {
+        return phase();
+    }
+    if !arguments.iter().any(|argument| argument == "--bench") || arguments.iter().any(|argument| argument == "--test")
+    {
         return; // Run as a test: that it builds is all there is to see.
     }
     println!("{:<58}{:>10}{:>12}", "", "keys", "resident");
-    let report = |what: &str, keys: usize| println!("{what:<58}{keys:>10}{:>12}", resident());
+    for (name, _) in PHASES {
+        let program = env::current_exe().expect("the path of this program");
+        let status = Command::new(program).arg(name).status().expect("this program runs itself");
+        assert!(status.success(), "{name} failed");
+    }
+}
 
+fn report(what: &str, keys: usize) {
+    println!("{what:<58}{keys:>10}{:>12}", resident());
+}
+
+fn kept_options() -> Options {
+    Options::new().idle_ttl(Duration::ZERO)
+}
+
+fn held() {
     report("at the start", 0);
     let locks = KeyedLock::<u64>::new();
     let guards: Vec<KeyedLockGuard<'_, u64>> = (0..MILLION).map(|key| locks.lock(&key)).collect();
-    report("a million u64 held (with 24 bytes a guard)", locks.len());
+    report("a million u64 held (with their guards, 32 bytes each)", locks.len());
     drop(guards);
     report("released", locks.len());
     locks.shrink_to_fit();
     report("shrink_to_fit", locks.len());
-    drop(locks);
+}
 
-    let locks = KeyedLock::<u64>::with_options(Options::new().idle_ttl(Duration::ZERO));
+fn kept() {
+    let locks = KeyedLock::<u64>::with_options(kept_options());
     (0..MILLION).for_each(|key| drop(locks.lock(&key)));
     report("a million u64 idle, kept by idle_ttl", locks.len());
     locks.sweep();
     report("swept", locks.len());
-    drop(locks);
+}
 
-    let locks = KeyedLock::<String>::with_options(Options::new().idle_ttl(Duration::ZERO));
+fn kept_names() {
+    let locks = KeyedLock::<String>::with_options(kept_options());
     (0..MILLION).for_each(|key| drop(locks.lock(&*format!("account-{key:016x}"))));
     report("a million 24-byte Strings idle, kept by idle_ttl", locks.len());
     locks.sweep();
-    report("swept", locks.len());
-    drop(locks);
+    report("swept (the rest is what the allocator keeps of the Strings)", locks.len());
+}
 
+fn one_shot() {
     let locks = KeyedLock::<u64>::new();
     for million in 1..=10 {
         (0..MILLION).for_each(|key| drop(locks.lock(&(million * MILLION + key))));
@@ -48,7 +80,10 @@ fn main() {
             report(&format!("{million} million u64, each locked once"), locks.len());
         }
     }
-    let locks = KeyedLock::<u64>::with_options(Options::new().idle_ttl(Duration::ZERO));
+}
+
+fn one_shot_kept() {
+    let locks = KeyedLock::<u64>::with_options(kept_options());
     for million in 1..=10 {
         for key in 0..MILLION {
             drop(locks.lock(&(million * MILLION + key)));

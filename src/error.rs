@@ -40,7 +40,7 @@ pub enum AcquireError {
     /// As many requests as [`Wait::max_queued`](crate::Wait::max_queued) allows already wait for the key.
     #[error("as many requests as allowed already wait for the key")]
     QueueFull,
-    /// The request asks for no permits at all, or for more than the key's limit, and so could never be granted.
+    /// The request asks for no permits at all, or for more than the key's limit at that moment.
     #[error("cannot grant {requested} permits of a key whose limit is {limit}")]
     OverLimit {
         /// How many permits were asked for.

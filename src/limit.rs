@@ -32,7 +32,8 @@ pub(crate) enum Source<K> {
 impl<K> Limit<K> {
     /// Asks `limit` when an entry is made for a key that has none; the entry keeps the limit it was made with.
     ///
-    /// The function runs outside the table's locks and may call the table. If two threads ask for a new key at once it may
+    /// The function runs outside the table's locks and may call the table for other keys (for the same key it would be asked
+    /// again, without end). Its time counts in the caller's time limit. If two threads ask for a new key at once it may
     /// run for both, and one answer is used. An answer of 0 refuses the key: calls that give a reason give
     /// [`OverLimit`](crate::AcquireError::OverLimit), `try_` calls give `None`, and those that cannot fail panic.
     ///

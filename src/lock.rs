@@ -18,8 +18,9 @@ use crate::wait::Wait;
 
 /// A lock per key: at most one thread holds a key, and different keys are held side by side.
 ///
-/// An entry exists only while its key is held or waited for: nothing is set up beforehand, and nothing has to be cleaned up
-/// (the table keeps the memory of its largest moment, until [`shrink_to_fit`](Self::shrink_to_fit)). Keys are borrowed as in map look-ups: a `KeyedLock<String>` is
+/// An entry exists only while its key is held or waited for (or [kept](Options::idle_ttl)): nothing is set up beforehand, and nothing has to be cleaned up
+/// (the table keeps the memory of its largest moment, until [`shrink_to_fit`](Self::shrink_to_fit) or a
+/// [`sweep`](Self::sweep)). Keys are borrowed as in map look-ups: a `KeyedLock<String>` is
 /// called with `&str`, a `KeyedLock<&'static str>` with `&"a"`. An acquisition that finds the key absent owns it once, by
 /// [`ToOwned`]; one that finds it present clones nothing.
 ///
@@ -36,7 +37,9 @@ use crate::wait::Wait;
 /// at once: [`lock`](Self::lock), [`lock_arc`](Self::lock_arc) and [`with_key`](Self::with_key) panic, the `try_` calls
 /// give `None`, and the calls that take a [`Wait`] give [`WouldDeadlock`](AcquireError::WouldDeadlock).
 /// An [`ArcKeyedLockGuard`] may move between threads and has no owner: a thread that asks again for a key that it holds
-/// by one *waits*. Threads that take several keys must take them in one order.
+/// by one *waits*. Threads that take several keys must take them in one order. In a table that is
+/// [reentrant](Options::reentrant) the calls that give a [`KeyedLockGuard`] succeed instead, and the last guard of the key
+/// releases it; the `_arc` calls stay errors.
 ///
 /// # Panics and poisoning
 ///
@@ -212,7 +215,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     ///
     /// # Panics
     ///
-    /// If this thread already holds `key` by a [`KeyedLockGuard`]: the wait could never end.
+    /// If this thread already holds `key` by a [`KeyedLockGuard`], and the table is not [reentrant](Options::reentrant): the
+    /// wait could never end.
     ///
     /// # Examples
     ///
@@ -238,7 +242,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         }
     }
 
-    /// Locks `key` if that needs no waiting. `None` also if this thread holds it.
+    /// Locks `key` if that needs no waiting. `None` also if this thread holds it (and the table is not
+    /// [reentrant](Options::reentrant)).
     ///
     /// # Examples
     ///
@@ -263,7 +268,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         Some(KeyedLockGuard::new(Held::new(self, id)))
     }
 
-    /// Locks `key`, waiting for at most `duration`. `None` if the time is up, and at once if this thread holds `key`.
+    /// Locks `key`, waiting for at most `duration`. `None` if the time is up, and at once if this thread holds `key` (and
+    /// the table is not [reentrant](Options::reentrant)).
     ///
     /// [`Duration::ZERO`] tries once; a duration too long for the clock waits for ever.
     ///
@@ -293,7 +299,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Cancelled`](AcquireError::Cancelled), [`WouldDeadlock`](AcquireError::WouldDeadlock) if this thread holds `key`,
+    /// [`Cancelled`](AcquireError::Cancelled), [`WouldDeadlock`](AcquireError::WouldDeadlock) if this thread holds `key` (and
+    /// the table is not [reentrant](Options::reentrant)),
     /// [`Busy`](AcquireError::Busy), [`QueueFull`](AcquireError::QueueFull), [`Timeout`](AcquireError::Timeout).
     ///
     /// # Examples
@@ -415,7 +422,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     ///
     /// # Panics
     ///
-    /// If this thread already holds `key`, and with the panic of `work`.
+    /// As [`lock`](Self::lock), and with the panic of `work`.
     ///
     /// # Examples
     ///
@@ -578,7 +585,8 @@ impl<K, S> HasTable for KeyedLock<K, S> {
     }
 }
 
-/// A key of a [`KeyedLock`], held until this is dropped.
+/// A key of a [`KeyedLock`], held until this is dropped (in a [reentrant](Options::reentrant) table: until the thread's last
+/// guard of the key is).
 ///
 /// It stays on its thread (it is not `Send`), which is what lets re-entry be found. For one that may move, see
 /// [`KeyedLock::lock_arc`]. Forgetting it ([`std::mem::forget`]) keeps the key locked for ever and breaks nothing else.

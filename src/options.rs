@@ -187,8 +187,8 @@ impl<S> Options<S> {
     ///
     /// For keys that come back soon: that costs no insertion and no clone of the key then. Sweeps are made by
     /// [`Sweeper`](crate::Sweeper), in the background, or by calling `sweep()` of the table. An entry goes at the first
-    /// sweep that begins at least `ttl` after the sweep that first saw it idle: never early, and late by at most the time
-    /// between two sweeps (or a thousandth of `ttl`, if that is longer).
+    /// sweep that begins at least `ttl` after the sweep that first saw it idle. So it stays for at least `ttl` after its last
+    /// use, and at most for twice the time between two sweeps more (or a thousandth of `ttl`, if that is longer).
     ///
     /// # Examples
     ///

@@ -2,7 +2,8 @@
 //!
 //! A release must not read the clock, so it notes the number of the last sweep that has begun. The *next* sweep is the
 //! first that can see the entry idle; the entry goes at the first sweep that begins at least `ttl` after that one. So
-//! nothing goes early, and what goes is late by at most the time between two sweeps.
+//! nothing goes early, and from the sweep that first sees it idle, what goes is late by at most the time between two sweeps:
+//! an entry stays for `ttl` after its last use, and two ticks more at most.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -107,6 +108,19 @@ mod tests {
         assert!(noted > 0);
         assert_eq!(sweep(109), Some(0));
         assert_eq!(sweep(110), Some(noted));
+    }
+
+    #[test]
+    fn sweeps_that_count_as_one_count_from_the_last() {
+        let ttl = Duration::from_secs(u64::from(Log::STEPS));
+        let (retention, base) = (Retention::new(ttl), Instant::now());
+        let sweep = |millis| retention.begin_sweep(|| base + Duration::from_millis(millis));
+        assert_eq!((sweep(0), sweep(500)), (None, None));
+        let noted = retention.last_sweep();
+        // The first to see it idle; it counts as one with the sweep before.
+        assert_eq!(sweep(900), None);
+        assert!(sweep(1_024_600) < Some(noted), "too early");
+        assert!(sweep(1_024_900) >= Some(noted));
     }
 
     #[test]

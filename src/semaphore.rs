@@ -31,7 +31,7 @@ pub const DYNAMIC: usize = 0;
 /// N is in the type (`KeyedSemaphore<String, 3>`) or chosen at run time
 /// ([`KeyedSemaphore::<String>::with_limit(n)`](KeyedSemaphore::with_limit)). Limits above `u32::MAX` count as `u32::MAX`.
 ///
-/// An entry exists only while a permit of its key is out or waited for. Keys are borrowed as in map look-ups: a
+/// An entry exists only while a permit of its key is out or waited for (or [kept](Options::idle_ttl)). Keys are borrowed as in map look-ups: a
 /// `KeyedSemaphore<String, 3>` is called with `&str`. What [`KeyedLock`](crate::KeyedLock) says of contention, of panics,
 /// and of the key's own code holds here too. With `acquire_many`, small requests cannot crowd out a big one: once the big
 /// one is the head of the queue, [`Fairness`](crate::Fairness) bounds how long it is overtaken, and who queues behind it
@@ -96,6 +96,10 @@ impl<K, const N: usize> KeyedSemaphore<K, N> {
 impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
     /// A table with `N` permits per key and `options`. With `N` = 0 it does not compile, as [`new`](Self::new).
     ///
+    /// # Panics
+    ///
+    /// If the options are [reentrant](Options::reentrant).
+    ///
     /// # Examples
     ///
     /// ```
@@ -104,11 +108,13 @@ impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
     /// let hosts = KeyedSemaphore::<String, 3>::with_options(Options::new().fairness(Fairness::Fifo));
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn with_options(options: Options<S>) -> Self {
         const { assert!(N != DYNAMIC, "a KeyedSemaphore needs a limit: N of at least 1 in the type, or `with_limit`") };
         Self::from_source(Source::Same(N), options)
     }
 
+    #[track_caller]
     fn from_source(limit: Source<K>, options: Options<S>) -> Self {
         assert!(
             !options.reentrant,
@@ -249,7 +255,7 @@ impl<K, S> KeyedSemaphore<K, DYNAMIC, S> {
     ///
     /// # Panics
     ///
-    /// If `limit` is 0.
+    /// If `limit` is 0, or if the options are [reentrant](Options::reentrant).
     ///
     /// # Examples
     ///
@@ -421,7 +427,8 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     /// # Errors
     ///
     /// [`Cancelled`](AcquireError::Cancelled), [`Busy`](AcquireError::Busy), [`QueueFull`](AcquireError::QueueFull),
-    /// [`Timeout`](AcquireError::Timeout).
+    /// [`Timeout`](AcquireError::Timeout), and [`OverLimit`](AcquireError::OverLimit) if a [`Limit::by_key`] gives `key` no
+    /// permits at all.
     ///
     /// # Examples
     ///
@@ -447,8 +454,8 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     ///
     /// # Errors
     ///
-    /// [`OverLimit`](AcquireError::OverLimit) at once if `permits` is 0 or above the limit, and those of
-    /// [`acquire_with`](Self::acquire_with).
+    /// [`OverLimit`](AcquireError::OverLimit) at once if `permits` is 0 or above the limit, or when a new limit falls below
+    /// it during the wait; and those of [`acquire_with`](Self::acquire_with).
     ///
     /// # Examples
     ///

@@ -22,7 +22,8 @@ use std::time::Instant;
 pub struct KeyStatus<K> {
     /// The key.
     pub key: K,
-    /// How many permits are taken: 1 for a lock that is held.
+    /// How many permits are taken: 1 for a lock that is held, or its guards if it is
+    /// [reentrant](crate::Options::reentrant); 0 for a key that is kept.
     pub held: usize,
     /// How many permits the key has: 1 for a lock.
     pub limit: usize,

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -59,13 +60,14 @@ impl<K: Send + Sync + 'static, const N: usize, S: Send + Sync + 'static> Sweep f
 /// A background thread that sweeps tables, for as long as this is kept.
 ///
 /// It keeps no table alive. When all of its tables are gone it ends within a tick; dropping it ends it at once, or when the
-/// sweep that runs is done. A key whose `Drop` panics costs that sweep's count and nothing else; the panic is reported by
-/// the panic hook, as any is.
+/// sweep that runs is done. It survives keys whose `Drop` panics in a sweep; the panic is reported by the panic hook, as any
+/// is. (A table that is dropped with two such keys in it ends the process, on this thread as on any.)
 ///
 /// # Deadlocks
 ///
 /// Dropping the sweeper waits for its thread, and that may be dropping a key: do not drop it while you hold something that
-/// the `Drop` of a key waits for. On the sweeper's own thread it does not wait.
+/// the `Drop` of a key waits for. On the sweeper's own thread it does not wait. Two sweepers that are each owned by a key of
+/// the other's table would wait for each other.
 ///
 /// # Examples
 ///
@@ -176,9 +178,9 @@ impl Sweeper {
         let mut state = self.shared.state.lock();
         state.tables.push(weak(table));
         if state.ended {
-            state.ended = false;
-            drop(state);
+            // The thread waits for the lock held here, so it finds the table and that it has not ended.
             self.thread = Some(start(&self.shared, self.every).expect("the system gives a thread for the sweeper"));
+            state.ended = false;
         }
     }
 
@@ -237,9 +239,21 @@ fn run(shared: &Shared, every: Duration) {
             if shared.state.lock().stop {
                 return;
             }
-            // The last `Arc` may be dropped in here, and the keys with it. What panics has been reported by the hook.
-            let _ = catch_unwind(AssertUnwindSafe(|| table.upgrade().map(|table| table.sweep())));
+            let Some(table) = table.upgrade() else { continue };
+            survive(|| {
+                table.sweep();
+            });
+            // Perhaps the last `Arc`, and then the keys go with it; not while the sweep unwinds.
+            survive(|| drop(table));
         }
+    }
+}
+
+/// What panics in `work` has been reported by the panic hook, and goes no further.
+fn survive(work: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        // Its own `Drop` could panic.
+        mem::forget(panic);
     }
 }
 

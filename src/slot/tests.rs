@@ -512,6 +512,16 @@ fn histories() {
     println!("{cases} histories passed");
 }
 
+/// The number of a sweep stands where an owner's number stood.
+#[test]
+fn an_idle_slot_has_no_owner() {
+    let mut slot = Slot::<usize>::held(1, Request { weight: 1, owner: 7 });
+    assert!(slot.is_owned_by(7));
+    slot.release_last(8);
+    assert!(!slot.is_owned_by(7) && !slot.is_owned_by(8));
+    assert!(slot.is_idle_since(8) && !slot.is_idle_since(7));
+}
+
 /// The model is worth something only if it reports what is broken.
 #[test]
 fn histories_report_planted_faults() {

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::panic::Location;
 
 use super::held::HoldId;
@@ -77,13 +78,12 @@ impl<K, S: BuildHasher> Table<K, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let hash = self.hash(key);
-        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_| ()) {
+        let must_ask = |refusal: Refusal<'_>| matches!(refusal, Refusal::Absent { limit: 0 });
+        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), must_ask) {
             Ok(id) => id,
-            // Perhaps it can re-enter, or there is a limit to be asked for.
-            Err(()) if self.reentrant || self.limit.load(Ordering::Relaxed) == 0 => {
-                self.acquire_contended(hash, key, ask, &Wait::now()).ok()?
-            }
-            Err(()) => return None,
+            // Perhaps it can re-enter.
+            Err(must_ask) if must_ask || self.reentrant => self.acquire_contended(hash, key, ask, &Wait::now()).ok()?,
+            Err(_) => return None,
         };
         Some(HoldId { hash, id, weight: ask.weight })
     }
@@ -203,10 +203,17 @@ impl<K, S: BuildHasher> Table<K, S> {
             };
             let own = || owned.take().unwrap_or_else(|| key.to_owned());
             match self.enter(hash, key, request, asked, own, refused) {
-                Ok(id) | Err(Refused::Reentered { id }) => return Ok(id),
+                Ok(id) | Err(Refused::Reentered { id }) => {
+                    let hold = Unreturned { table: self, hash, id, weight: ask.weight };
+                    drop(owned);
+                    mem::forget(hold);
+                    return Ok(id);
+                }
                 Err(Refused::AskLimit) => {
+                    // The time runs from the call, and the function may take some.
+                    deadline.get_or_insert_with(|| wait.deadline());
                     asked = self.ask_limit(owned.insert(key.to_owned()));
-                    if asked == 0 {
+                    if asked == 0 && self.limit.load(Ordering::Relaxed) == 0 {
                         return Err(over_limit(0));
                     }
                 }
@@ -226,6 +233,22 @@ impl<K, S: BuildHasher> Table<K, S> {
             }
         };
         let deadline = deadline.unwrap_or(Deadline::Never);
-        Queued { table: self, hash, id, weight: ask.weight, ticket: Some(ticket), waiter }.wait(wait, deadline)
+        let queued = Queued { table: self, hash, id, weight: ask.weight, ticket: Some(ticket), waiter };
+        drop(owned);
+        queued.wait(wait, deadline)
+    }
+}
+
+/// A hold that no guard has yet. Dropped by unwinding, when the `Drop` of a key that was not needed panics, it releases.
+struct Unreturned<'a, K, S> {
+    table: &'a Table<K, S>,
+    hash: u64,
+    id: u64,
+    weight: u32,
+}
+
+impl<K, S> Drop for Unreturned<'_, K, S> {
+    fn drop(&mut self) {
+        self.table.release(self.hash, self.id, self.weight, false);
     }
 }

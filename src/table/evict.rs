@@ -1,5 +1,6 @@
 //! Removes what has been idle for long enough, and gives memory back.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
@@ -71,7 +72,11 @@ fn drop_each<T>(entries: Vec<T>) {
     let mut first = None;
     for entry in entries {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
-            first.get_or_insert(panic);
+            match first {
+                None => first = Some(panic),
+                // Its own `Drop` could panic.
+                Some(_) => mem::forget(panic),
+            }
         }
     }
     if let Some(panic) = first {

@@ -57,8 +57,11 @@ impl<K, S: BuildHasher> Table<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + ToOwned<Owned = K>,
     {
-        match self.limit.load(Ordering::Relaxed) {
-            0 => self.ask_limit(&key.to_owned()),
+        let limit = || self.limit.load(Ordering::Relaxed);
+        let asked = if limit() == 0 { self.ask_limit(&key.to_owned()) } else { 0 };
+        // It may have been replaced while it was asked.
+        match limit() {
+            0 => asked,
             limit => limit,
         }
     }

@@ -67,7 +67,7 @@ impl Cli {
                 wait_rounds: 2,
                 effort: Effort {
                     operations: 200_000,
-                    window: Duration::from_millis(50),
+                    window: Duration::from_millis(40),
                     wait_window: Duration::from_millis(60),
                 },
             }

@@ -244,3 +244,57 @@ fn limits_that_change_beside_everything_else() {
         }
     });
 }
+
+/// The key was owned for the function, and somebody else made the entry meanwhile: the copy is not needed, and its `Drop`
+/// panics.
+#[test]
+fn a_key_that_was_not_needed_and_panics_on_drop_keeps_no_permit() {
+    static ARMED: AtomicBool = AtomicBool::new(false);
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Key;
+    impl Drop for Key {
+        fn drop(&mut self) {
+            if ARMED.swap(false, Ordering::Relaxed) {
+                quiet_panic();
+            }
+        }
+    }
+    watched(|| {
+        static TABLE: OnceLock<Arc<KeyedSemaphore<Key>>> = OnceLock::new();
+        static MEANWHILE: parking_lot::Mutex<Option<perkey::ArcKeyedPermit<Key>>> = parking_lot::Mutex::new(None);
+        let first = AtomicBool::new(true);
+        let table = TABLE.get_or_init(|| {
+            Arc::new(KeyedSemaphore::with_limit_by(move |key| {
+                if first.swap(false, Ordering::Relaxed) {
+                    let permit = TABLE.get().expect("it is asked later").acquire_arc(key);
+                    *MEANWHILE.lock() = Some(permit);
+                    ARMED.store(true, Ordering::Relaxed);
+                }
+                2
+            }))
+        });
+        assert!(panics(|| drop(table.acquire(&Key))));
+        drop(MEANWHILE.lock().take());
+        assert!(table.is_empty(), "{} permits are out", table.limit(&Key) - table.available_permits(&Key));
+    });
+}
+
+#[test]
+fn a_free_key_is_refused_while_a_function_is_replaced() {
+    watched(|| {
+        for _ in 0..rounds(2_000) {
+            let permits = KeyedSemaphore::<u32>::with_limit_by(|_| 1);
+            let both = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.meet();
+                    permits.set_limit(3);
+                });
+                both.meet();
+                for key in 0..20 {
+                    assert!(permits.try_acquire(&key).is_some(), "nobody holds it");
+                }
+            });
+        }
+    });
+}
