@@ -32,11 +32,15 @@ impl Drop for Key<'_> {
 }
 
 /// Runs `end` on a table in which one key is held by nobody any more and waited for once.
-fn with_a_last_waiter(weight: u32, end: impl for<'a, 'b> FnOnce(Queued<'b, Key<'a>, RandomState>, u64)) -> (bool, u32) {
+fn with_a_last_waiter(
+    options: Options,
+    weight: u32,
+    end: impl for<'a, 'b> FnOnce(Queued<'b, Key<'a>, RandomState>, u64),
+) -> (bool, u32) {
     // Leaked, because the key refers to the table that holds it.
     let table = &*Box::leak(Box::new(OnceLock::new()));
     let (dropped_outside, drops) = &*Box::leak(Box::new((AtomicBool::new(false), AtomicU32::new(0))));
-    let table_of_keys = table.get_or_init(|| Table::new("Keys", Source::Same(2), Options::new()));
+    let table_of_keys = table.get_or_init(|| Table::new("Keys", Source::Same(2), options));
     let id = slot_id();
     let key = Stored { hash: HASH, id, key: Key { table, dropped_outside, drops } };
     let mut slot = Slot::held(2, REQUEST);
@@ -52,18 +56,19 @@ fn with_a_last_waiter(weight: u32, end: impl for<'a, 'b> FnOnce(Queued<'b, Key<'
     table_of_keys.release(HASH, id, 1, false);
     assert_eq!(table_of_keys.len(), 1, "the waiter keeps the entry");
     end(Queued { table: table_of_keys, hash: HASH, id, weight, ticket: Some(ticket), waiter }, id);
-    assert!(table_of_keys.is_empty(), "the entry is left behind");
+    let kept = table_of_keys.retention.is_some();
+    assert_eq!(table_of_keys.len(), usize::from(kept), "whether the entry is left behind");
     (dropped_outside.load(Ordering::Relaxed), drops.load(Ordering::Relaxed))
 }
 
 #[test]
 fn a_waiter_that_unwinds_gives_up_and_the_key_is_dropped_with_the_shard_free() {
-    assert_eq!(with_a_last_waiter(2, |queued, _| drop(queued)), (true, 1));
+    assert_eq!(with_a_last_waiter(Options::new(), 2, |queued, _| drop(queued)), (true, 1));
 }
 
 #[test]
 fn a_waiter_that_unwinds_after_its_grant_gives_the_permits_back() {
-    let granted = with_a_last_waiter(2, |queued, id| {
+    let granted = with_a_last_waiter(Options::new(), 2, |queued, id| {
         // Rung, and granted by its look; it unwinds before it has seen that.
         let ticket = queued.ticket.expect("it waits");
         let look = queued.table.change(HASH, id, |slot, bells| slot.look(ticket, now, bells));
@@ -71,6 +76,22 @@ fn a_waiter_that_unwinds_after_its_grant_gives_the_permits_back() {
         drop(queued);
     });
     assert_eq!(granted, (true, 1));
+}
+
+#[test]
+fn what_a_waiter_leaves_idle_is_idle_from_then_on() {
+    let options = Options::new().idle_ttl(std::time::Duration::from_secs(60));
+    let kept = with_a_last_waiter(options, 2, |queued, id| {
+        let table = queued.table;
+        for _ in 0..3 {
+            table.retention.as_ref().expect("idle keys are kept").begin_sweep(now);
+        }
+        drop(queued);
+        let shard = table.map.shards()[table.map.determine_shard(HASH as usize)].read();
+        let (_, slot) = shard.get(HASH, |(stored, _)| stored.id == id).expect("the entry is kept");
+        assert!(slot.get().is_idle_since(3) && !slot.get().is_idle_since(2));
+    });
+    assert_eq!(kept, (false, 0), "the key was dropped");
 }
 
 #[test]

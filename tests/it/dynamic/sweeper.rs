@@ -278,3 +278,37 @@ fn two_sweepers_of_one_table() {
         no_thread_is_left();
     });
 }
+
+/// A key panics in the sweep, and the last `Arc` is the sweeper's: the table goes after that, and not while it unwinds, for
+/// its other key panics too.
+#[test]
+fn a_table_that_goes_after_a_sweep_that_panicked_ends_the_process() {
+    watched(|| {
+        let _alone = one_at_a_time();
+        let table = owners();
+        let [being_swept, dropped] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let panics = Arc::new(AtomicUsize::new(0));
+        let run: Arc<dyn Fn() + Send + Sync> = {
+            let (being_swept, dropped, panics) = (Arc::clone(&being_swept), Arc::clone(&dropped), Arc::clone(&panics));
+            let main = std::thread::current().id();
+            Arc::new(move || {
+                if std::thread::current().id() != main {
+                    being_swept.store(true, Ordering::Release);
+                    until(|| dropped.load(Ordering::Acquire));
+                    panics.fetch_add(1, Ordering::Release);
+                    quiet_panic();
+                }
+            })
+        };
+        // One stays until the table goes.
+        std::mem::forget(table.lock(&Owns(1, Some(Arc::clone(&run)), Arc::default())));
+        drop(table.lock(&Owns(2, Some(run), Arc::default())));
+        let sweeper = Sweeper::spawn(&table, TICK);
+        until(|| being_swept.load(Ordering::Acquire));
+        drop(table);
+        dropped.store(true, Ordering::Release);
+        until(|| panics.load(Ordering::Acquire) == 2);
+        drop(sweeper);
+        no_thread_is_left();
+    });
+}
