@@ -37,9 +37,9 @@ Commands:
   password for ssh) is stopped by the system, and its line never ends.
 
 Ctrl-C:
-  The first one (or SIGTERM, or a hang-up) starts no further commands, waits for
-  those that run, and says what was left. The commands do not get it: each is in a
-  process group of its own. (Not on Windows.) The second one ends the program at
+  The first one (or SIGTERM, or a hang-up, even under nohup) starts no further
+  commands, waits for those that run, and says what was left. The commands do not
+  get it: each is in a process group of its own. (Not on Windows.) The second one ends the program at
   once, without a summary; commands that run are left running, and what they print
   is lost.
 
