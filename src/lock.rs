@@ -26,8 +26,8 @@ use crate::wait::Wait;
 ///
 /// # Contention
 ///
-/// A thread that finds its key taken looks again a few times, then queues and parks; a release wakes at most one thread
-/// for each permit it frees. Who goes first is [`Fairness`](crate::Fairness)'s business. Two keys may share a shard of the
+/// A thread that finds its key taken looks again a few times, letting other threads run in between, then queues and parks; a
+/// release wakes at most one thread for each permit it frees. Who goes first is [`Fairness`](crate::Fairness)'s business. Two keys may share a shard of the
 /// table, and so its lock for some nanoseconds (longer while the shard grows, shrinks, or is visited by
 /// [`snapshot`](Self::snapshot)); they never wait for each other's holder.
 ///

@@ -20,6 +20,7 @@ mod real {
     pub(crate) use parking_lot::{Condvar, Mutex};
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::thread::yield_now;
     pub(crate) use std::thread_local;
 
     pub(crate) fn now() -> Instant {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::thread::yield_now;
 
 /// loom's macro does not know `const` initialisers.
 macro_rules! const_thread_local {

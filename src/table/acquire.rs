@@ -10,15 +10,18 @@ use super::queued::Queued;
 use super::{Seat, Stored, Table};
 use crate::error::{AcquireError, Deadlock};
 use crate::fault::{Fault, planted};
+use crate::options::Fairness;
 use crate::owners::{slot_id, thread_number};
 use crate::slot::{Request, Slot, Ticket};
-use crate::sync::{Ordering, SharedValue, now, spin_loop};
+use crate::sync::{Ordering, SharedValue, now, spin_loop, yield_now};
 use crate::wait::{Deadline, Wait};
 use crate::waiter::OwnWaiter;
 
-/// How often a request looks again before it queues, with `4 << round` spins before each look. Short: it bridges
-/// sections of some hundred nanoseconds, and a longer one costs more than it saves where threads outnumber cores.
-const SPIN_ROUNDS: u32 = if cfg!(loom) { 0 } else { 4 };
+/// How often a request looks again before it queues, as parking_lot's `SpinWait` does: first after `4 << round` spins, which
+/// bridge sections of some hundred nanoseconds, then after letting other threads run: one of them may be the holder, without
+/// a core. More of either costs more than it saves where threads outnumber cores.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 3 };
+const YIELDS: u32 = if cfg!(loom) { 0 } else { 9 };
 
 /// What a call asks of a key.
 #[derive(Clone, Copy)]
@@ -64,7 +67,7 @@ enum Refused {
     OverLimit { limit: u32 },
     Busy,
     QueueFull,
-    Spin,
+    LookAgain,
     Queued { id: u64, ticket: Ticket, waiter: OwnWaiter },
 }
 
@@ -170,6 +173,8 @@ impl<K, S: BuildHasher> Table<K, S> {
         let over_limit = |limit: u32| AcquireError::OverLimit { requested: ask.weight as usize, limit: limit as usize };
         let mut deadline = None;
         let (mut asked, mut owned) = (0, None);
+        // Under `Fifo` a request takes its place before it lets others run.
+        let looks = if self.fairness == Fairness::Fifo { SPINS } else { SPINS + YIELDS };
         let mut round = 0;
         let (id, ticket, waiter) = loop {
             let refused = |refusal: Refusal<'_>| {
@@ -194,8 +199,8 @@ impl<K, S: BuildHasher> Table<K, S> {
                 if !wait.may_queue_behind(slot.waiters()) {
                     return Refused::QueueFull;
                 }
-                if round < SPIN_ROUNDS && slot.waiters() == 0 {
-                    return Refused::Spin;
+                if round < looks && slot.waiters() == 0 {
+                    return Refused::LookAgain;
                 }
                 let (waiter, since) = (OwnWaiter::take(), now());
                 let seat = Seat { waiter: waiter.share(), since, location: ask.location };
@@ -224,9 +229,11 @@ impl<K, S: BuildHasher> Table<K, S> {
                 Err(Refused::Busy) => return Err(AcquireError::Busy),
                 Err(Refused::QueueFull) => return Err(AcquireError::QueueFull),
                 Err(Refused::Queued { id, ticket, waiter }) => break (id, ticket, waiter),
-                Err(Refused::Spin) => {
-                    for _ in 0..4 << round {
-                        spin_loop();
+                Err(Refused::LookAgain) => {
+                    if round < SPINS {
+                        (0..4 << round).for_each(|_| spin_loop());
+                    } else {
+                        yield_now();
                     }
                     round += 1;
                 }

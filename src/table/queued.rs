@@ -3,6 +3,7 @@
 use super::Table;
 use crate::cancel::Registration;
 use crate::error::AcquireError;
+use crate::options::Fairness;
 use crate::slot::{Ticket, Verdict};
 use crate::sync::now;
 use crate::wait::{Deadline, Wait};
@@ -38,6 +39,10 @@ impl<K, S> Queued<'_, K, S> {
         loop {
             if wait.is_cancelled() {
                 return self.give_up(AcquireError::Cancelled);
+            }
+            // Not under `Eventual`: a waiter that runs takes part in every release, and parking it makes them cheaper.
+            if self.table.fairness == Fairness::Fifo {
+                self.waiter.linger();
             }
             if !self.waiter.park(deadline) {
                 return self.give_up(AcquireError::Timeout);
