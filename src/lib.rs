@@ -1,4 +1,4 @@
-//! Per-key locks and semaphores for threads: work on one key is serialised, or limited to N at a time, and work on
+//! Per-key locks, mutexes and semaphores for threads: work on one key is serialised, or limited to N at a time, and work on
 //! different keys runs in parallel.
 //!
 //! ```
@@ -15,20 +15,28 @@
 //!
 //! | you want | use |
 //! |---|---|
-//! | one thread at a time per key | [`KeyedLock`] |
+//! | one thread at a time per key, to guard something that lies elsewhere: a row, a file, a host | [`KeyedLock`] |
+//! | one thread at a time per key, to guard a value that the table keeps | [`KeyedMutex`] |
+//! | several keys at once | [`KeyedLock::lock_keys`], [`KeyedMutex::lock_keys`] |
 //! | at most N at a time per key, N known when you write the program | [`KeyedSemaphore<K, N>`](KeyedSemaphore) |
 //! | the same, N known when it runs | [`KeyedSemaphore<K>`](KeyedSemaphore) and [`with_limit`](KeyedSemaphore::with_limit) |
 //! | a limit that depends on the key | [`KeyedSemaphore::with_limit_by`] |
 //! | several permits of a key in one step | [`KeyedSemaphore::acquire_many`] |
 //!
-//! Both have the same families of calls:
+//! A [`KeyedMutex`] is the choice where the state is in memory and has no other home: it cannot be reached without its key's lock,
+//! and it goes when it is taken or has idled for long enough. Where the state has a home (a database, a directory, a
+//! connection pool), a [`KeyedLock`] leaves nothing behind. A [`KeyedSemaphore`] of 1 is a lock without an owner: use it only
+//! where permits move between threads as `Arc` permits anyway.
+//!
+//! All have the same families of calls:
 //!
 //! | call | waits | if it does not get the key |
 //! |---|---|---|
 //! | `lock`, `acquire`, `with_key` | for ever | |
+//! | `lock_keys`, `with_keys` | for ever, for every key | |
 //! | `try_lock`, `try_acquire`, `try_with_key` | not at all | `None` |
 //! | `try_lock_for`, `try_acquire_for` | for a [`Duration`](std::time::Duration) | `None` |
-//! | `lock_with`, `acquire_with`, `acquire_many`, `with_key_within` | as a [`Wait`] says: time, cancellation, length of the queue | an [`AcquireError`] that says why |
+//! | `lock_with`, `lock_keys_with`, `acquire_with`, `acquire_many`, `with_key_within` | as a [`Wait`] says: time, cancellation, length of the queue | an [`AcquireError`] that says why |
 //!
 //! Those named `_arc` give a guard that may move to another thread and keeps the table alive.
 //!
@@ -76,10 +84,13 @@
 #![forbid(unsafe_code)]
 
 mod cancel;
+mod content;
 mod error;
 mod fault;
+mod keys;
 mod limit;
 mod lock;
+mod mutex;
 mod options;
 mod owners;
 mod retention;
@@ -90,13 +101,15 @@ mod status;
 mod sweeper;
 mod sync;
 mod table;
+mod unwind;
 mod wait;
 mod waiter;
 
 pub use cancel::CancellationToken;
 pub use error::{AcquireError, Deadlock};
 pub use limit::Limit;
-pub use lock::{ArcKeyedLockGuard, KeyedLock, KeyedLockGuard};
+pub use lock::{ArcKeyedLockGuard, KeyedLock, KeyedLockGuard, KeyedLockKeysGuard};
+pub use mutex::{ArcKeyedMutexGuard, KeyedMutex, KeyedMutexGuard, KeyedMutexKeysGuard};
 pub use options::{Fairness, Options};
 pub use semaphore::{ArcKeyedPermit, DYNAMIC, KeyedPermit, KeyedSemaphore};
 pub use status::{KeyStatus, WaiterStatus};

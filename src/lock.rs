@@ -9,6 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::error::AcquireError;
+use crate::keys::HeldKeys;
 use crate::limit::Source;
 use crate::options::Options;
 use crate::owners::thread_number;
@@ -500,6 +501,107 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         Ok(work())
     }
 
+    /// Locks every one of `keys`, waiting until all are held.
+    ///
+    /// They are taken one after the other, in their order ([`Ord`]), each once however often it is named. So calls that name
+    /// the same keys in different orders cannot wait for each other; a thread that takes single keys beside such a call
+    /// must keep to that order too. While it waits for one, the keys before it are held already. They are released in
+    /// reverse order. No keys are a guard over nothing.
+    ///
+    /// # Panics
+    ///
+    /// If this thread already holds one of `keys` by a [`KeyedLockGuard`] or a [`KeyedLockKeysGuard`], even if the table is
+    /// [reentrant](Options::reentrant); none is taken then. If the iterator panics, or a key's code does, what was taken is
+    /// given back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::KeyedLock;
+    ///
+    /// let accounts = KeyedLock::<u64>::new();
+    /// let (from, to) = (42, 7);
+    /// let both = accounts.lock_keys([&from, &to]);
+    /// assert!(accounts.is_locked(&42) && accounts.is_locked(&7));
+    /// drop(both);
+    /// assert!(accounts.is_empty());
+    ///
+    /// // Keys of other types are named by reference too; of `&[&str]` it is the elements.
+    /// let files = KeyedLock::<String>::new();
+    /// let names = ["b.txt", "a.txt", "b.txt"];
+    /// let all = files.lock_keys(names.iter().copied());
+    /// assert_eq!(files.len(), 2);
+    /// ```
+    #[track_caller]
+    pub fn lock_keys<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> KeyedLockKeysGuard<'_, K, S>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
+    {
+        match HeldKeys::acquire(self, keys, Location::caller(), &Wait::FOREVER) {
+            Ok(held) => KeyedLockKeysGuard { held, not_send: PhantomData },
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// As [`lock_keys`](Self::lock_keys), waiting as `wait` allows: one time limit for all keys together.
+    /// [`Wait::max_queued`] counts for each key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock_with`](Self::lock_with). What was taken by then is given back. If this thread holds one of the
+    /// keys it is [`WouldDeadlock`](AcquireError::WouldDeadlock), before anything is waited for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use perkey::{AcquireError, KeyedLock};
+    ///
+    /// let accounts = Arc::new(KeyedLock::<u64>::new());
+    /// let _held = accounts.lock_arc(&7);
+    /// let error = accounts.lock_keys_with([&42, &7], Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(error, AcquireError::Timeout);
+    /// assert!(!accounts.is_locked(&42));
+    /// ```
+    #[track_caller]
+    pub fn lock_keys_with<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+        wait: impl Into<Wait>,
+    ) -> Result<KeyedLockKeysGuard<'_, K, S>, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
+    {
+        let held = HeldKeys::acquire(self, keys, Location::caller(), &wait.into())?;
+        Ok(KeyedLockKeysGuard { held, not_send: PhantomData })
+    }
+
+    /// Runs `work` while every one of `keys` is locked, waiting as [`lock_keys`](Self::lock_keys) does. A panic in `work`
+    /// releases them.
+    ///
+    /// # Panics
+    ///
+    /// As [`lock_keys`](Self::lock_keys), and with the panic of `work`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let accounts = perkey::KeyedLock::<u64>::new();
+    /// accounts.with_keys([&42, &7], || println!("alone with both"));
+    /// ```
+    #[track_caller]
+    pub fn with_keys<'q, Q, R>(&self, keys: impl IntoIterator<Item = &'q Q>, work: impl FnOnce() -> R) -> R
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
+    {
+        let _guard = self.lock_keys(keys);
+        work()
+    }
+
     /// Whether anybody holds `key`. Another thread may change that before you look at the answer.
     ///
     /// # Examples
@@ -578,6 +680,7 @@ impl<K, S> fmt::Debug for KeyedLock<K, S> {
 impl<K, S> HasTable for KeyedLock<K, S> {
     type Key = K;
     type Hasher = S;
+    type Content = ();
 
     #[inline]
     fn table(&self) -> &Table<K, S> {
@@ -714,5 +817,30 @@ impl<K, S> ArcKeyedLockGuard<K, S> {
 impl<K, S> fmt::Debug for ArcKeyedLockGuard<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArcKeyedLockGuard").finish_non_exhaustive()
+    }
+}
+
+/// Several keys of a [`KeyedLock`], held until this is dropped.
+///
+/// See [`KeyedLock::lock_keys`]. It stays on its thread (it is not `Send`).
+///
+/// # Examples
+///
+/// ```
+/// use perkey::{KeyedLock, KeyedLockKeysGuard};
+///
+/// let accounts = KeyedLock::<u64>::new();
+/// let both: KeyedLockKeysGuard<'_, u64> = accounts.lock_keys([&42, &7]);
+/// assert!(accounts.is_locked_by_current_thread(&42));
+/// ```
+#[must_use = "if the guard is dropped at once, the keys are free again"]
+pub struct KeyedLockKeysGuard<'a, K, S = RandomState> {
+    held: HeldKeys<&'a KeyedLock<K, S>>,
+    not_send: PhantomData<MutexGuard<'static, ()>>,
+}
+
+impl<K, S> fmt::Debug for KeyedLockKeysGuard<'_, K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedLockKeysGuard").field("keys", &self.held.len()).finish_non_exhaustive()
     }
 }

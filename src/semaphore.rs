@@ -783,6 +783,7 @@ impl<K, const N: usize, S> fmt::Debug for KeyedSemaphore<K, N, S> {
 impl<K, const N: usize, S> HasTable for KeyedSemaphore<K, N, S> {
     type Key = K;
     type Hasher = S;
+    type Content = ();
 
     #[inline]
     fn table(&self) -> &Table<K, S> {

@@ -191,6 +191,11 @@ impl<S> Slot<S> {
         self.is_idle() && self.owner_or_sweep <= sweep
     }
 
+    /// Of an idle slot: the last sweep before it became so.
+    pub(crate) fn last_sweep(&self) -> u64 {
+        self.owner_or_sweep
+    }
+
     /// Adds a guard to the hold of the thread that owns the key.
     pub(crate) fn reenter(&mut self) {
         self.taken = self.taken.checked_add(1).expect("fewer than 2^32 guards of one key are alive");

@@ -12,13 +12,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::lock::KeyedLock;
+use crate::mutex::KeyedMutex;
 use crate::semaphore::KeyedSemaphore;
 use crate::sync::{Condvar, Mutex};
 
 /// A tick of zero would be a loop that does nothing else.
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
 
-/// A table that a [`Sweeper`] can sweep: [`KeyedLock`] and [`KeyedSemaphore`], with keys that may be dropped on its thread.
+/// A table that a [`Sweeper`] can sweep: [`KeyedLock`], [`KeyedMutex`] and [`KeyedSemaphore`], with keys and values that may be
+/// dropped on its thread.
 ///
 /// # Examples
 ///
@@ -46,6 +48,19 @@ impl<K, S> sealed::Sealed for KeyedLock<K, S> {}
 impl<K: Send + Sync + 'static, S: Send + Sync + 'static> Sweep for KeyedLock<K, S> {
     fn sweep(&self) -> usize {
         KeyedLock::sweep(self)
+    }
+}
+
+impl<K, V, S> sealed::Sealed for KeyedMutex<K, V, S> {}
+
+impl<K, V, S> Sweep for KeyedMutex<K, V, S>
+where
+    K: Send + Sync + 'static,
+    V: Send + 'static,
+    S: Send + Sync + 'static,
+{
+    fn sweep(&self) -> usize {
+        KeyedMutex::sweep(self)
     }
 }
 

@@ -1,19 +1,20 @@
 //! Key → slot: acquire, wait, release, abandon, evict.
 //!
 //! One critical section per decision, under the shard lock of the key. The number of permits taken plus the number of
-//! waiters is the count of references to an entry; the critical section that brings it to zero removes the entry, or, in
-//! a table with an `idle_ttl`, retires it for a sweep to remove.
+//! waiters is the count of references to an entry; the critical section that brings it to zero removes the entry, or, if it
+//! has a value or the table an `idle_ttl`, retires it. A value is in the hand of who holds its key, else in the entry.
 //!
 //! # Rules
 //!
 //! 1. Under a shard lock run, of the user's code, only the key's `Borrow` and `Eq`, its `to_owned` on a miss, and its
-//!    `Clone` in [`Table::snapshot`]. All run before anything is changed, so they may panic. Hashing and limit functions
-//!    come before the lock; dropping a key, ringing a waiter and parking come after it.
+//!    `Clone` in [`Table::snapshot`], [`Table::keys`] and [`Table::retain`]. All run before anything is changed, so they may
+//!    panic. Hashing and limit functions come before the lock; dropping a key or a value, showing a value to the user,
+//!    ringing a waiter and parking come after it.
 //! 2. At most one lock is held at a time, with two exceptions: a scan holds `scan`, and a change of the limit holds
 //!    `by_key`, and then the shards in ascending order, the next before the last is let go (so does DashMap's iterator, and
-//!    there is no other safe visit). Under those two no code of the user's runs but `Clone` in `snapshot`.
+//!    there is no other safe visit). Under those two no code of the user's runs but `Clone` in `snapshot` and `keys`.
 //! 3. A hold is `(hash, slot id)`. Ids are unique in the process, so it can only ever meet its own slot.
-//! 4. Who arrives changes a slot in [`Table::enter`], who leaves in [`Table::release`], who waits in [`Table::change`];
+//! 4. Who arrives changes a slot in [`Table::enter`] (or visits it in [`Table::retain`]), who leaves in [`Table::release`], who waits in [`Table::change`];
 //!    a new limit goes through all slots.
 
 mod acquire;
@@ -21,28 +22,31 @@ mod evict;
 mod held;
 mod limits;
 mod queued;
+mod values;
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::mem;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use self::acquire::{Ask, Kind};
-pub(crate) use self::held::{HasTable, Held};
+pub(crate) use self::held::{HasTable, Held, Hold};
+use crate::content::Content;
 use crate::limit::{LimitFn, Source, clamp};
 use crate::options::{Fairness, Options};
 use crate::retention::Retention;
-use crate::slot::{Bells, Slot};
+use crate::slot::{Bells, Slot, Ticket, Verdict};
 use crate::status::{KeyStatus, WaiterStatus};
 use crate::sync::{AtomicU32, DashMap, Mutex, for_each, now};
 use crate::waiter::Waiter;
 
 const SLOT_STAYS: &str = "the slot of a key that is held or waited for stays in the table";
 
-pub(crate) struct Table<K, S> {
-    map: DashMap<Stored<K>, Slot<Seat>, NoHash>,
+pub(crate) struct Table<K, S, C = ()> {
+    map: DashMap<Stored<K>, Entry<C>, NoHash>,
     hasher: S,
     /// The limit of new entries; 0 while `by_key` has to be asked.
     limit: AtomicU32,
@@ -58,9 +62,9 @@ pub(crate) struct Table<K, S> {
     scan: Mutex<()>,
 }
 
-// A panic leaves no slot half changed: see rule 1. The hasher is the user's.
-impl<K, S: UnwindSafe> UnwindSafe for Table<K, S> {}
-impl<K, S: RefUnwindSafe> RefUnwindSafe for Table<K, S> {}
+// A panic leaves no slot half changed: see rule 1. The hasher is the user's. A value is too, and comes without poisoning.
+impl<K, S: UnwindSafe, C> UnwindSafe for Table<K, S, C> {}
+impl<K, S: RefUnwindSafe, C> RefUnwindSafe for Table<K, S, C> {}
 
 /// A key in the map. It hashes by its stored hash and compares by its id, so that no bound on `K` reaches the map, and so
 /// that the user's `Hash` never runs inside it.
@@ -91,6 +95,12 @@ impl<K> Hash for Stored<K> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
+}
+
+/// What the map has for a key.
+struct Entry<C> {
+    slot: Slot<Seat>,
+    content: C,
 }
 
 /// The map's own hasher, which is never asked: every hash is computed beside the map and stored.
@@ -124,7 +134,7 @@ pub(crate) struct Seat {
 
 // A million keys are a million slots: what only waiting needs is behind the one pointer.
 #[cfg(all(target_pointer_width = "64", not(loom)))]
-const _: () = assert!(size_of::<Slot<Seat>>() == 24 && size_of::<(Stored<u64>, Slot<Seat>)>() == 48);
+const _: () = assert!(size_of::<Slot<Seat>>() == 24 && size_of::<(Stored<u64>, Entry<()>)>() == 48);
 
 impl Bells<Seat> {
     /// To be called with no lock held.
@@ -133,7 +143,28 @@ impl Bells<Seat> {
     }
 }
 
-impl<K, S> Table<K, S> {
+impl<C: Content> Entry<C> {
+    /// A waiter looks what has become of its request. If it was granted, the content goes into its hand.
+    fn look(&mut self, ticket: Ticket, bells: &mut Bells<Seat>, in_hand: &mut C::InHand) -> Option<Verdict> {
+        let verdict = self.slot.look(ticket, now, bells);
+        self.hand_out(verdict, in_hand)
+    }
+
+    /// A waiter gives up, unless there is a verdict already. If it was granted, the content goes into its hand.
+    fn abandon(&mut self, ticket: Ticket, bells: &mut Bells<Seat>, in_hand: &mut C::InHand) -> Option<Verdict> {
+        let verdict = self.slot.abandon(ticket, now, bells);
+        self.hand_out(verdict, in_hand)
+    }
+
+    fn hand_out(&mut self, verdict: Option<Verdict>, in_hand: &mut C::InHand) -> Option<Verdict> {
+        if verdict == Some(Verdict::Granted) {
+            *in_hand = self.content.take();
+        }
+        verdict
+    }
+}
+
+impl<K, S, C: Content> Table<K, S, C> {
     pub(crate) fn new(table_type: &'static str, limit: Source<K>, options: Options<S>) -> Self {
         let shards = options.shard_amount();
         let Options { hasher, fairness, shards: _, name, reentrant, idle_ttl } = options;
@@ -174,7 +205,7 @@ impl<K, S> Table<K, S> {
         // Before `_one_at_a_time`: if a clone panics the others are dropped last, with no lock held.
         let mut keys = Vec::new();
         let _one_at_a_time = self.scan.lock();
-        for_each(&self.map, |stored, slot| {
+        for_each(&self.map, |stored, Entry { slot, .. }| {
             let waiters = slot.waiting().map(|(seat, weight)| WaiterStatus {
                 thread: seat.waiter.thread().clone(),
                 since: seat.since,
@@ -191,19 +222,27 @@ impl<K, S> Table<K, S> {
         keys
     }
 
-    /// Gives back what [`acquire`](Self::acquire) took.
+    /// Gives back what [`acquire`](Self::acquire) took, and what the holder has in hand. To be called once for a hold.
     #[inline]
-    fn release(&self, hash: u64, id: u64, weight: u32, hand_over: bool) {
+    pub(crate) fn release(&self, hold: &mut Hold<C>, hand_over: bool) {
+        self.release_noting(hold, hand_over, || self.last_sweep());
+    }
+
+    /// As [`release`](Self::release). If that leaves the entry idle, and it stays, `sweep` was the last sweep before.
+    #[inline]
+    fn release_noting(&self, hold: &mut Hold<C>, hand_over: bool, sweep: impl FnOnce() -> u64) {
+        let Hold { hash, id, weight, .. } = *hold;
         #[cfg(loom)]
         if crate::fault::planted(crate::fault::Fault::RemoveInTwoSteps) {
             return self.release_in_two_steps(hash, id, weight);
         }
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        let (_, slot) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
-        let slot = slot.get_mut();
+        let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
+        let Entry { slot, content } = entry.get_mut();
+        content.put(mem::take(&mut hold.in_hand));
         if slot.is_last_hold(weight) {
-            if let Some(retention) = &self.retention {
-                return slot.release_last(retention.last_sweep());
+            if self.retention.is_some() || content.is_kept() {
+                return slot.release_last(sweep());
             }
             let removed = shard.remove_entry(hash, |(stored, _)| stored.id == id);
             drop(shard);
@@ -219,30 +258,29 @@ impl<K, S> Table<K, S> {
 
     /// Changes a slot that the caller holds or waits in, sees to the entry if that leaves it idle, then rings.
     #[inline(never)]
-    fn change<R>(&self, hash: u64, id: u64, change: impl FnOnce(&mut Slot<Seat>, &mut Bells<Seat>) -> R) -> R {
+    fn change<R>(&self, hash: u64, id: u64, change: impl FnOnce(&mut Entry<C>, &mut Bells<Seat>) -> R) -> R {
         let mut bells = Bells::new();
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        let (_, slot) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
-        let slot = slot.get_mut();
-        let result = change(slot, &mut bells);
-        let removed = if slot.is_idle() && !self.retire_if_idle(slot) {
-            shard.remove_entry(hash, |(stored, _)| stored.id == id)
-        } else {
-            None
-        };
+        let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
+        let entry = entry.get_mut();
+        let result = change(entry, &mut bells);
+        let mut removed = None;
+        if entry.slot.is_idle() {
+            if self.retention.is_some() || entry.content.is_kept() {
+                entry.slot.retire(self.last_sweep());
+            } else {
+                removed = shard.remove_entry(hash, |(stored, _)| stored.id == id);
+            }
+        }
         drop(shard);
         bells.ring();
         drop(removed);
         result
     }
 
-    /// If idle entries are kept, notes since when this one is idle.
-    fn retire_if_idle(&self, slot: &mut Slot<Seat>) -> bool {
-        let Some(retention) = &self.retention else { return false };
-        if slot.is_idle() {
-            slot.retire(retention.last_sweep());
-        }
-        true
+    /// The number of the last sweep; 0 where nothing is swept.
+    fn last_sweep(&self) -> u64 {
+        self.retention.as_ref().map_or(0, Retention::last_sweep)
     }
 
     /// The fields of the public type's `Debug`.
@@ -255,7 +293,7 @@ impl<K, S> Table<K, S> {
     }
 }
 
-impl<K, S: BuildHasher> Table<K, S> {
+impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     #[inline]
     fn hash<Q: ?Sized + Hash>(&self, key: &Q) -> u64 {
         mix(self.hasher.hash_one(key))
@@ -272,8 +310,19 @@ impl<K, S: BuildHasher> Table<K, S> {
     {
         let hash = self.hash(key);
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        let (_, slot) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key))?;
-        Some(read(slot.get_mut()))
+        let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key))?;
+        Some(read(&entry.get_mut().slot))
+    }
+
+    /// The id of the slot of `key`, if there is one.
+    pub(crate) fn id_of<Q>(&self, key: &Q) -> Option<u64>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        let hash = self.hash(key);
+        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        shard.get_mut(hash, |(stored, _)| stored.is(hash, key)).map(|(stored, _)| stored.id)
     }
 }
 
@@ -281,13 +330,13 @@ impl<K, S: BuildHasher> Table<K, S> {
 mod tests;
 
 #[cfg(loom)]
-impl<K, S> Table<K, S> {
+impl<K, S, C: Content> Table<K, S, C> {
     /// What the fault `RemoveInTwoSteps` does instead of [`release`](Self::release).
     fn release_in_two_steps(&self, hash: u64, id: u64, weight: u32) {
         let shard = &self.map.shards()[self.map.determine_shard(hash as usize)];
-        let released = shard.write().get_mut(hash, |(stored, _)| stored.id == id).map(|(_, slot)| {
-            let bells = slot.get_mut().release(weight, false, now);
-            (bells, slot.get().is_idle())
+        let released = shard.write().get_mut(hash, |(stored, _)| stored.id == id).map(|(_, entry)| {
+            let slot = &mut entry.get_mut().slot;
+            (slot.release(weight, false, now), slot.is_idle())
         });
         let Some((bells, idle)) = released else { return };
         if let Some(bells) = bells {

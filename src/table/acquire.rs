@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::panic::Location;
 
-use super::held::HoldId;
 use super::queued::Queued;
-use super::{Seat, Stored, Table};
+use super::{Entry, Hold, Seat, Stored, Table};
+use crate::content::Content;
 use crate::error::{AcquireError, Deadlock};
 use crate::fault::{Fault, planted};
 use crate::options::Fairness;
@@ -37,6 +37,8 @@ pub(crate) struct Ask {
 pub(crate) enum Kind {
     /// Exclusive, by a guard that stays on its thread.
     Owned,
+    /// The same, as one of several keys: never a re-entry.
+    OneOfSeveral,
     /// Exclusive, by a guard that may move: the hold has no owner, but a thread that owns the key cannot ask for it.
     Movable,
     /// One of several permits.
@@ -46,7 +48,10 @@ pub(crate) enum Kind {
 impl Ask {
     #[inline]
     fn request(self) -> Request {
-        let owner = if self.kind == Kind::Owned { thread_number() } else { 0 };
+        let owner = match self.kind {
+            Kind::Owned | Kind::OneOfSeveral => thread_number(),
+            Kind::Movable | Kind::Permit => 0,
+        };
         Request { weight: self.weight, owner }
     }
 }
@@ -71,43 +76,68 @@ enum Refused {
     Queued { id: u64, ticket: Ticket, waiter: OwnWaiter },
 }
 
-impl<K, S: BuildHasher> Table<K, S> {
+impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     /// Takes the key if it can be had at once, as a newcomer: `None` if not.
     // Inlined for sure, as `acquire`: a guard that is built where it stays is never copied.
     #[inline(always)]
-    pub(crate) fn try_acquire<Q>(&self, key: &Q, ask: Ask) -> Option<HoldId>
+    pub(crate) fn try_acquire<Q>(&self, key: &Q, ask: Ask) -> Option<Hold<C>>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let hash = self.hash(key);
         let must_ask = |refusal: Refusal<'_>| matches!(refusal, Refusal::Absent { limit: 0 });
-        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), must_ask) {
+        let mut in_hand = C::InHand::default();
+        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), &mut in_hand, must_ask) {
             Ok(id) => id,
             // Perhaps it can re-enter.
-            Err(must_ask) if must_ask || self.reentrant => self.acquire_contended(hash, key, ask, &Wait::now()).ok()?,
+            Err(must_ask) if must_ask || self.reentrant => {
+                let id;
+                (id, in_hand) = self.acquire_contended(hash, key, ask, &Wait::now(), None).ok()?;
+                id
+            }
             Err(_) => return None,
         };
-        Some(HoldId { hash, id, weight: ask.weight })
+        Some(Hold { hash, id, weight: ask.weight, in_hand })
     }
 
     /// Takes the key, waiting for it without limit. The error is `WouldDeadlock` or `OverLimit`.
     #[inline(always)]
-    pub(crate) fn acquire<Q>(&self, key: &Q, ask: Ask) -> Result<HoldId, AcquireError>
+    pub(crate) fn acquire<Q>(&self, key: &Q, ask: Ask) -> Result<Hold<C>, AcquireError>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let hash = self.hash(key);
-        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), |_| ()) {
+        let mut in_hand = C::InHand::default();
+        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), &mut in_hand, |_| ()) {
             Ok(id) => id,
-            Err(()) => self.acquire_contended(hash, key, ask, &Wait::FOREVER)?,
+            Err(()) => {
+                let id;
+                (id, in_hand) = self.acquire_contended(hash, key, ask, &Wait::FOREVER, None)?;
+                id
+            }
         };
-        Ok(HoldId { hash, id, weight: ask.weight })
+        Ok(Hold { hash, id, weight: ask.weight, in_hand })
     }
 
     /// Takes the key, waiting for it as `wait` allows.
-    pub(crate) fn acquire_with<Q>(&self, key: &Q, ask: Ask, wait: &Wait) -> Result<HoldId, AcquireError>
+    pub(crate) fn acquire_with<Q>(&self, key: &Q, ask: Ask, wait: &Wait) -> Result<Hold<C>, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
+    {
+        self.acquire_by(key, ask, wait, None)
+    }
+
+    /// As [`acquire_with`](Self::acquire_with), with the time limit of a wait that has begun already, if there is one.
+    pub(crate) fn acquire_by<Q>(
+        &self,
+        key: &Q,
+        ask: Ask,
+        wait: &Wait,
+        deadline: Option<Deadline>,
+    ) -> Result<Hold<C>, AcquireError>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
@@ -116,15 +146,33 @@ impl<K, S: BuildHasher> Table<K, S> {
             return Err(AcquireError::Cancelled);
         }
         let hash = self.hash(key);
-        let id = self.acquire_contended(hash, key, ask, wait)?;
-        Ok(HoldId { hash, id, weight: ask.weight })
+        let (id, in_hand) = self.acquire_contended(hash, key, ask, wait, deadline)?;
+        Ok(Hold { hash, id, weight: ask.weight, in_hand })
+    }
+
+    /// Fails if this thread owns the key.
+    pub(crate) fn check_not_owned<Q>(&self, key: &Q, ask: Ask) -> Result<(), AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        match self.query(key, |slot| slot.is_owned_by(thread_number())) {
+            Some(true) => Err(self.own_hold(ask)),
+            _ => Ok(()),
+        }
+    }
+
+    fn own_hold(&self, ask: Ask) -> AcquireError {
+        Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into()
     }
 
     /// One look at the key as a newcomer: takes it if that is possible, else asks `refused` what to do, in the same critical
     /// section. Gives the id of the slot.
     ///
-    /// `asked` is what the limit function says of the key, or 0 if it was not asked; `own` gives the key for a new entry.
+    /// `asked` is what the limit function says of the key, or 0 if it was not asked; `own` gives the key for a new entry;
+    /// `in_hand` gets what the entry kept.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "it is inlined: a struct of them would be copied")]
     fn enter<Q, R>(
         &self,
         hash: u64,
@@ -132,6 +180,7 @@ impl<K, S: BuildHasher> Table<K, S> {
         request: Request,
         asked: u32,
         own: impl FnOnce() -> K,
+        in_hand: &mut C::InHand,
         refused: impl FnOnce(Refusal<'_>) -> R,
     ) -> Result<u64, R>
     where
@@ -139,9 +188,10 @@ impl<K, S: BuildHasher> Table<K, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        if let Some((stored, slot)) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key)) {
-            let slot = slot.get_mut();
+        if let Some((stored, entry)) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key)) {
+            let Entry { slot, content } = entry.get_mut();
             if slot.try_take(request, now) {
+                *in_hand = content.take();
                 return Ok(stored.id);
             }
             return Err(refused(Refusal::Present { id: stored.id, slot }));
@@ -158,20 +208,28 @@ impl<K, S: BuildHasher> Table<K, S> {
         }
         let stored = Stored { hash, id: slot_id(), key: own() };
         let id = stored.id;
-        shard.insert(hash, (stored, SharedValue::new(Slot::held(limit, request))), |(stored, _)| stored.hash);
+        let entry = Entry { slot: Slot::held(limit, request), content: C::default() };
+        shard.insert(hash, (stored, SharedValue::new(entry)), |(stored, _)| stored.hash);
         Ok(id)
     }
 
     #[cold]
     #[inline(never)]
-    fn acquire_contended<Q>(&self, hash: u64, key: &Q, ask: Ask, wait: &Wait) -> Result<u64, AcquireError>
+    fn acquire_contended<Q>(
+        &self,
+        hash: u64,
+        key: &Q,
+        ask: Ask,
+        wait: &Wait,
+        mut deadline: Option<Deadline>,
+    ) -> Result<(u64, C::InHand), AcquireError>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let request = ask.request();
         let over_limit = |limit: u32| AcquireError::OverLimit { requested: ask.weight as usize, limit: limit as usize };
-        let mut deadline = None;
+        let mut in_hand = C::InHand::default();
         let (mut asked, mut owned) = (0, None);
         // Under `Fifo` a request takes its place before it lets others run.
         let looks = if self.fairness == Fairness::Fifo { SPINS } else { SPINS + YIELDS };
@@ -207,12 +265,14 @@ impl<K, S: BuildHasher> Table<K, S> {
                 Refused::Queued { id, ticket: slot.enqueue(self.fairness, request, seat, since), waiter }
             };
             let own = || owned.take().unwrap_or_else(|| key.to_owned());
-            match self.enter(hash, key, request, asked, own, refused) {
+            match self.enter(hash, key, request, asked, own, &mut in_hand, refused) {
                 Ok(id) | Err(Refused::Reentered { id }) => {
-                    let hold = Unreturned { table: self, hash, id, weight: ask.weight };
+                    let hold = Hold { hash, id, weight: ask.weight, in_hand };
+                    let mut unreturned = Unreturned { table: self, hold };
                     drop(owned);
-                    mem::forget(hold);
-                    return Ok(id);
+                    let in_hand = mem::take(&mut unreturned.hold.in_hand);
+                    mem::forget(unreturned);
+                    return Ok((id, in_hand));
                 }
                 Err(Refused::AskLimit) => {
                     // The time runs from the call, and the function may take some.
@@ -222,9 +282,7 @@ impl<K, S: BuildHasher> Table<K, S> {
                         return Err(over_limit(0));
                     }
                 }
-                Err(Refused::OwnHold) => {
-                    return Err(Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into());
-                }
+                Err(Refused::OwnHold) => return Err(self.own_hold(ask)),
                 Err(Refused::OverLimit { limit }) => return Err(over_limit(limit)),
                 Err(Refused::Busy) => return Err(AcquireError::Busy),
                 Err(Refused::QueueFull) => return Err(AcquireError::QueueFull),
@@ -240,22 +298,21 @@ impl<K, S: BuildHasher> Table<K, S> {
             }
         };
         let deadline = deadline.unwrap_or(Deadline::Never);
-        let queued = Queued { table: self, hash, id, weight: ask.weight, ticket: Some(ticket), waiter };
+        let hold = Hold { hash, id, weight: ask.weight, in_hand };
+        let queued = Queued { table: self, hold, ticket: Some(ticket), waiter };
         drop(owned);
         queued.wait(wait, deadline)
     }
 }
 
 /// A hold that no guard has yet. Dropped by unwinding, when the `Drop` of a key that was not needed panics, it releases.
-struct Unreturned<'a, K, S> {
-    table: &'a Table<K, S>,
-    hash: u64,
-    id: u64,
-    weight: u32,
+struct Unreturned<'a, K, S, C: Content> {
+    table: &'a Table<K, S, C>,
+    hold: Hold<C>,
 }
 
-impl<K, S> Drop for Unreturned<'_, K, S> {
+impl<K, S, C: Content> Drop for Unreturned<'_, K, S, C> {
     fn drop(&mut self) {
-        self.table.release(self.hash, self.id, self.weight, false);
+        self.table.release(&mut self.hold, false);
     }
 }

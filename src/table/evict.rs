@@ -1,23 +1,23 @@
 //! Removes what has been idle for long enough, and gives memory back.
 
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
-use super::Table;
+use super::{Entry, Table};
+use crate::content::Content;
 use crate::fault::{Fault, planted};
 use crate::sync::{for_each, now};
+use crate::unwind::FirstPanic;
 
 /// A shard is shrunk by a sweep if it has room for this many entries at least, and for so many times what it holds.
 const WORTH_SHRINKING: usize = 64;
 const SPARSE: usize = 4;
 
-impl<K, S> Table<K, S> {
+impl<K, S, C: Content> Table<K, S, C> {
     /// Removes the entries that have been idle for the table's ttl, and returns how many went. Without a ttl there are none.
     ///
     /// # Panics
     ///
-    /// With the first panic of a key's `Drop`, when all have been dropped.
+    /// With the first panic of a `Drop`, when all keys and what was kept for them have been dropped.
     pub(crate) fn sweep(&self) -> usize {
         self.sweep_at(now)
     }
@@ -29,7 +29,7 @@ impl<K, S> Table<K, S> {
             let _one_at_a_time = self.scan.lock();
             let Some(expired) = retention.begin_sweep(clock) else { return 0 };
             let mut idle = Vec::new();
-            for_each(&self.map, |stored, slot| {
+            for_each(&self.map, |stored, Entry { slot, .. }| {
                 if slot.is_idle_since(expired) {
                     idle.push((stored.hash, stored.id));
                 }
@@ -37,8 +37,8 @@ impl<K, S> Table<K, S> {
             for (hash, id) in idle {
                 let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
                 // It may have been used, or removed, since it was read.
-                removed.extend(shard.remove_entry(hash, |(stored, slot)| {
-                    stored.id == id && (slot.get().is_idle_since(expired) || planted(Fault::SweepsTheHeld))
+                removed.extend(shard.remove_entry(hash, |(stored, entry)| {
+                    stored.id == id && (entry.get().slot.is_idle_since(expired) || planted(Fault::SweepsTheHeld))
                 }));
             }
         }
@@ -46,7 +46,12 @@ impl<K, S> Table<K, S> {
         if count > 0 {
             self.shrink_sparse_shards();
         }
-        drop_each(removed);
+        let mut panic = FirstPanic::default();
+        for (key, entry) in removed {
+            panic.catch(|| drop(key));
+            panic.catch(|| drop(entry));
+        }
+        panic.resume();
         count
     }
 
@@ -67,23 +72,6 @@ impl<K, S> Table<K, S> {
     }
 }
 
-/// Drops all, whatever panics; then goes on with the first panic. (Two panics while a `Vec` is dropped end the process.)
-fn drop_each<T>(entries: Vec<T>) {
-    let mut first = None;
-    for entry in entries {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(entry))) {
-            match first {
-                None => first = Some(panic),
-                // Its own `Drop` could panic.
-                Some(_) => mem::forget(panic),
-            }
-        }
-    }
-    if let Some(panic) = first {
-        resume_unwind(panic);
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::Cell;
@@ -99,6 +87,7 @@ mod tests {
     impl HasTable for Keys {
         type Key = u32;
         type Hasher = std::hash::RandomState;
+        type Content = ();
 
         fn table(&self) -> &Table<u32, std::hash::RandomState> {
             &self.0

@@ -5,11 +5,12 @@ use std::hash::{BuildHasher, Hash};
 use std::mem;
 
 use super::Table;
+use crate::content::Content;
 use crate::limit::clamp;
 use crate::slot::Bells;
 use crate::sync::{Ordering, for_each_mut, now};
 
-impl<K, S> Table<K, S> {
+impl<K, S, C: Content> Table<K, S, C> {
     /// The limit of a new entry for `key`, by the user's function if there is one. To be called with no lock held.
     pub(super) fn ask_limit(&self, key: &K) -> u32 {
         let by_key = self.by_key.lock().clone();
@@ -26,14 +27,14 @@ impl<K, S> Table<K, S> {
         let mut by_key = self.by_key.lock();
         let replaced = mem::take(&mut *by_key);
         self.limit.store(limit, Ordering::Relaxed);
-        for_each_mut(&self.map, |slot| slot.set_limit(limit, now, &mut bells));
+        for_each_mut(&self.map, |entry| entry.slot.set_limit(limit, now, &mut bells));
         drop(by_key);
         bells.ring();
         drop(replaced);
     }
 }
 
-impl<K, S: BuildHasher> Table<K, S> {
+impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     /// The limit of `key`; that of a new entry if it has none.
     pub(crate) fn limit<Q>(&self, key: &Q) -> u32
     where

@@ -1,33 +1,34 @@
 //! Who waits.
 
-use super::Table;
+use std::mem;
+
+use super::{Hold, Table};
 use crate::cancel::Registration;
+use crate::content::Content;
 use crate::error::AcquireError;
 use crate::options::Fairness;
 use crate::slot::{Ticket, Verdict};
-use crate::sync::now;
 use crate::wait::{Deadline, Wait};
 use crate::waiter::OwnWaiter;
 
 /// A request in the queue of its slot. Dropped there, by unwinding, it gives up its place.
-pub(super) struct Queued<'a, K, S> {
-    pub(super) table: &'a Table<K, S>,
-    pub(super) hash: u64,
-    pub(super) id: u64,
-    pub(super) weight: u32,
+pub(super) struct Queued<'a, K, S, C: Content> {
+    pub(super) table: &'a Table<K, S, C>,
+    /// What it will hold, once it is granted.
+    pub(super) hold: Hold<C>,
     /// Until the outcome is known.
     pub(super) ticket: Option<Ticket>,
     pub(super) waiter: OwnWaiter,
 }
 
-impl<K, S> Queued<'_, K, S> {
-    /// Waits for the grant; gives the slot's id.
-    pub(super) fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<u64, AcquireError> {
+impl<K, S, C: Content> Queued<'_, K, S, C> {
+    /// Waits for the grant; gives the slot's id, and what the entry kept.
+    pub(super) fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<(u64, C::InHand), AcquireError> {
         let registrations: Vec<Registration<'_>> =
             wait.tokens().map(|token| token.register(self.waiter.share())).collect();
         let outcome = self.park(wait, deadline);
         drop(registrations);
-        outcome.map(|()| self.id)
+        outcome.map(|()| (self.hold.id, mem::take(&mut self.hold.in_hand)))
     }
 
     fn park(&mut self, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError> {
@@ -55,7 +56,8 @@ impl<K, S> Queued<'_, K, S> {
 
     fn look(&mut self) -> Option<Verdict> {
         let ticket = self.ticket?;
-        let verdict = self.table.change(self.hash, self.id, |slot, bells| slot.look(ticket, now, bells))?;
+        let Hold { hash, id, in_hand, .. } = &mut self.hold;
+        let verdict = self.table.change(*hash, *id, |entry, bells| entry.look(ticket, bells, in_hand))?;
         self.ticket = None;
         Some(verdict)
     }
@@ -67,23 +69,24 @@ impl<K, S> Queued<'_, K, S> {
 
     fn abandon(&mut self) -> Option<Verdict> {
         let ticket = self.ticket.take()?;
-        self.table.change(self.hash, self.id, |slot, bells| slot.abandon(ticket, now, bells))
+        let Hold { hash, id, in_hand, .. } = &mut self.hold;
+        self.table.change(*hash, *id, |entry, bells| entry.abandon(ticket, bells, in_hand))
     }
 
     fn outcome(&self, verdict: Verdict) -> Result<(), AcquireError> {
         match verdict {
             Verdict::Granted => Ok(()),
             Verdict::OverLimit { limit } => {
-                Err(AcquireError::OverLimit { requested: self.weight as usize, limit: limit as usize })
+                Err(AcquireError::OverLimit { requested: self.hold.weight as usize, limit: limit as usize })
             }
         }
     }
 }
 
-impl<K, S> Drop for Queued<'_, K, S> {
+impl<K, S, C: Content> Drop for Queued<'_, K, S, C> {
     fn drop(&mut self) {
         if self.abandon() == Some(Verdict::Granted) {
-            self.table.release(self.hash, self.id, self.weight, false);
+            self.table.release(&mut self.hold, false);
         }
     }
 }

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::queued::Queued;
 use super::*;
+use crate::content::Value;
 use crate::owners::slot_id;
 use crate::slot::{Request, Ticket};
+use crate::sync::SharedValue;
 use crate::waiter::OwnWaiter;
 
 const HASH: u64 = 7;
@@ -31,11 +33,15 @@ impl Drop for Key<'_> {
     }
 }
 
+fn hold<C: Content>(id: u64, weight: u32) -> Hold<C> {
+    Hold { hash: HASH, id, weight, in_hand: C::InHand::default() }
+}
+
 /// Runs `end` on a table in which one key is held by nobody any more and waited for once.
 fn with_a_last_waiter(
     options: Options,
     weight: u32,
-    end: impl for<'a, 'b> FnOnce(Queued<'b, Key<'a>, RandomState>, u64),
+    end: impl for<'a, 'b> FnOnce(Queued<'b, Key<'a>, RandomState, ()>, u64),
 ) -> (bool, u32) {
     // Leaked, because the key refers to the table that holds it.
     let table = &*Box::leak(Box::new(OnceLock::new()));
@@ -50,12 +56,12 @@ fn with_a_last_waiter(
     let shard = table_of_keys.map.determine_shard(HASH as usize);
     table_of_keys.map.shards()[shard].write().insert(
         HASH,
-        (key, crate::sync::SharedValue::new(slot)),
+        (key, SharedValue::new(Entry { slot, content: () })),
         |(stored, _)| stored.hash,
     );
-    table_of_keys.release(HASH, id, 1, false);
+    table_of_keys.release(&mut hold(id, 1), false);
     assert_eq!(table_of_keys.len(), 1, "the waiter keeps the entry");
-    end(Queued { table: table_of_keys, hash: HASH, id, weight, ticket: Some(ticket), waiter }, id);
+    end(Queued { table: table_of_keys, hold: hold(id, weight), ticket: Some(ticket), waiter }, id);
     let kept = table_of_keys.retention.is_some();
     assert_eq!(table_of_keys.len(), usize::from(kept), "whether the entry is left behind");
     (dropped_outside.load(Ordering::Relaxed), drops.load(Ordering::Relaxed))
@@ -71,7 +77,7 @@ fn a_waiter_that_unwinds_after_its_grant_gives_the_permits_back() {
     let granted = with_a_last_waiter(Options::new(), 2, |queued, id| {
         // Rung, and granted by its look; it unwinds before it has seen that.
         let ticket = queued.ticket.expect("it waits");
-        let look = queued.table.change(HASH, id, |slot, bells| slot.look(ticket, now, bells));
+        let look = queued.table.change(HASH, id, |entry, bells| entry.look(ticket, bells, &mut ()));
         assert!(look.is_some());
         drop(queued);
     });
@@ -88,10 +94,34 @@ fn what_a_waiter_leaves_idle_is_idle_from_then_on() {
         }
         drop(queued);
         let shard = table.map.shards()[table.map.determine_shard(HASH as usize)].read();
-        let (_, slot) = shard.get(HASH, |(stored, _)| stored.id == id).expect("the entry is kept");
-        assert!(slot.get().is_idle_since(3) && !slot.get().is_idle_since(2));
+        let (_, entry) = shard.get(HASH, |(stored, _)| stored.id == id).expect("the entry is kept");
+        let slot = &entry.get().slot;
+        assert!(slot.is_idle_since(3) && !slot.is_idle_since(2));
     });
     assert_eq!(kept, (false, 0), "the key was dropped");
+}
+
+/// A table with a value whose key is waited for, and was handed over to the waiter.
+#[test]
+fn a_waiter_that_unwinds_after_its_grant_leaves_the_value() {
+    let table: Table<u32, RandomState, Value<&str>> = Table::new("Values", Source::Same(1), Options::new());
+    let ask = Ask { weight: 1, kind: Kind::Permit, location: Location::caller() };
+    let mut first = table.acquire(&1, ask).expect("it is free");
+    first.in_hand = Some("kept");
+    let (hash, id) = (first.hash, first.id);
+    let queue = || {
+        let waiter = OwnWaiter::take();
+        let seat = Seat { waiter: waiter.share(), since: now(), location: Location::caller() };
+        let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, REQUEST, seat, now()));
+        Queued { table: &table, hold: Hold { hash, id, weight: 1, in_hand: None }, ticket: Some(ticket), waiter }
+    };
+    let (second, third) = (queue(), queue());
+    table.release(&mut first, true);
+    drop(second);
+    let (_, value) = third.wait(&crate::wait::Wait::FOREVER, crate::wait::Deadline::Never).expect("it is rung");
+    assert_eq!(value, Some("kept"));
+    table.release(&mut Hold { hash, id, weight: 1, in_hand: value }, false);
+    assert_eq!(table.len(), 1, "the value keeps the entry");
 }
 
 #[test]

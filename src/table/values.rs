@@ -1,0 +1,80 @@
+//! The keys that are there, and a visit of their values.
+
+use super::{Hold, Table};
+use crate::content::{Content, Value};
+use crate::owners::thread_number;
+use crate::slot::Request;
+use crate::sync::{for_each, now};
+
+/// An entry that is looked at by [`Table::retain`]: held, and given back as if nobody had used it.
+struct Visit<'a, K, S, V> {
+    table: &'a Table<K, S, Value<V>>,
+    hold: Hold<Value<V>>,
+    /// The last sweep before the entry became idle.
+    idle_since: u64,
+}
+
+impl<K, S, V> Drop for Visit<'_, K, S, V> {
+    fn drop(&mut self) {
+        self.table.release_noting(&mut self.hold, false, || self.idle_since);
+    }
+}
+
+impl<K, S, C: Content> Table<K, S, C> {
+    /// The keys of all entries, in no particular order.
+    pub(crate) fn keys(&self) -> Vec<K>
+    where
+        K: Clone,
+    {
+        // First, as in `snapshot`.
+        let mut keys = Vec::new();
+        let _one_at_a_time = self.scan.lock();
+        for_each(&self.map, |stored, _| keys.push(stored.key.clone()));
+        keys
+    }
+}
+
+impl<K, S, V> Table<K, S, Value<V>> {
+    /// Shows every value whose key is free to `keep`, and drops those that it does not want. How many keys were held.
+    pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) -> usize
+    where
+        K: Clone,
+    {
+        let mut entries = Vec::new();
+        {
+            let _one_at_a_time = self.scan.lock();
+            for_each(&self.map, |stored, _| entries.push((stored.hash, stored.id)));
+        }
+        let mut held = 0;
+        for (hash, id) in entries {
+            let Some((key, mut visit)) = self.visit(hash, id, &mut held) else { continue };
+            let value = &mut visit.hold.in_hand;
+            let unwanted = value.take_if(|value| !keep(&key, value));
+            // Its `Drop` may call the table, for this key as for any.
+            drop(visit);
+            drop(unwanted);
+        }
+        held
+    }
+
+    /// Takes the entry, if it is free and has a value.
+    fn visit(&self, hash: u64, id: u64, held: &mut usize) -> Option<(K, Visit<'_, K, S, V>)>
+    where
+        K: Clone,
+    {
+        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        let (stored, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id)?;
+        let entry = entry.get_mut();
+        if entry.slot.is_idle() && !entry.content.is_kept() {
+            return None;
+        }
+        let key = stored.key.clone();
+        let idle_since = entry.slot.last_sweep();
+        if !entry.slot.try_take(Request { weight: 1, owner: thread_number() }, now) {
+            *held += 1;
+            return None;
+        }
+        let hold = Hold { hash, id, weight: 1, in_hand: entry.content.take() };
+        Some((key, Visit { table: self, hold, idle_since }))
+    }
+}

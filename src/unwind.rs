@@ -1,0 +1,29 @@
+//! Work that goes on to its end, whatever panics.
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// The first panic of several pieces of work. Two at once would end the process.
+#[derive(Default)]
+pub(crate) struct FirstPanic(Option<Box<dyn Any + Send>>);
+
+impl FirstPanic {
+    /// Does `work`, and catches its panic.
+    pub(crate) fn catch(&mut self, work: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            match self.0 {
+                None => self.0 = Some(panic),
+                // Its own `Drop` could panic.
+                Some(_) => mem::forget(panic),
+            }
+        }
+    }
+
+    /// Goes on with the first panic, if there was one.
+    pub(crate) fn resume(self) {
+        if let Some(panic) = self.0 {
+            resume_unwind(panic);
+        }
+    }
+}
