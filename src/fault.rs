@@ -35,6 +35,10 @@ pub(crate) enum Fault {
     StaleLimit,
     /// A sweep removes what it read as idle, without looking again.
     SweepsTheHeld,
+    /// A waiter that gives up and was granted meanwhile leaves the value in the entry.
+    ValueStaysBehind,
+    /// An entry goes when nobody holds or waits, whether it has a value or not.
+    ValueGoesWithTheLast,
 }
 
 #[cfg(not(any(test, loom)))]
@@ -51,7 +55,7 @@ pub(crate) fn planted(fault: Fault) -> bool {
 
 #[cfg(any(test, loom))]
 impl Fault {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::RemoveInTwoSteps,
         Self::GrantLost,
         Self::OneRingForTwoPermits,
@@ -66,6 +70,8 @@ impl Fault {
         Self::TooHeavyStays,
         Self::StaleLimit,
         Self::SweepsTheHeld,
+        Self::ValueStaysBehind,
+        Self::ValueGoesWithTheLast,
     ];
 
     fn from_env() -> Option<Self> {

@@ -197,3 +197,34 @@ impl<T: Default> Stack<T> {
         self.few[..self.len].iter_mut().chain(&mut self.more)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_and_each_once() {
+        for count in 0..=2 * FEW as u32 {
+            for step in [1, 2, 3, 5, 7] {
+                let keys: Vec<u32> = (0..count).map(|n| n * step % count.max(1)).chain((0..count).step_by(2)).collect();
+                let mut expected = keys.clone();
+                expected.sort_unstable();
+                expected.dedup();
+                sorted(&keys, |sorted| assert_eq!(sorted, expected.iter().collect::<Vec<_>>(), "of {keys:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_stack_gives_back_what_it_was_given() {
+        for count in 0..=3 * FEW {
+            let mut stack = Stack::default();
+            (0..count).for_each(|item| stack.push(item));
+            assert_eq!(stack.len(), count);
+            stack.iter_mut().for_each(|item| *item += 1);
+            assert_eq!(stack.iter().copied().collect::<Vec<_>>(), (1..=count).collect::<Vec<_>>());
+            assert_eq!(std::iter::from_fn(|| stack.pop()).collect::<Vec<_>>(), (1..=count).rev().collect::<Vec<_>>());
+            assert_eq!((stack.len(), stack.pop()), (0, None));
+        }
+    }
+}

@@ -35,6 +35,7 @@ use std::time::Instant;
 pub(crate) use self::acquire::{Ask, Kind};
 pub(crate) use self::held::{HasTable, Held, Hold};
 use crate::content::Content;
+use crate::fault::{Fault, planted};
 use crate::limit::{LimitFn, Source, clamp};
 use crate::options::{Fairness, Options};
 use crate::retention::Retention;
@@ -153,6 +154,9 @@ impl<C: Content> Entry<C> {
     /// A waiter gives up, unless there is a verdict already. If it was granted, the content goes into its hand.
     fn abandon(&mut self, ticket: Ticket, bells: &mut Bells<Seat>, in_hand: &mut C::InHand) -> Option<Verdict> {
         let verdict = self.slot.abandon(ticket, now, bells);
+        if planted(Fault::ValueStaysBehind) {
+            return verdict;
+        }
         self.hand_out(verdict, in_hand)
     }
 
@@ -233,7 +237,7 @@ impl<K, S, C: Content> Table<K, S, C> {
     fn release_noting(&self, hold: &mut Hold<C>, hand_over: bool, sweep: impl FnOnce() -> u64) {
         let Hold { hash, id, weight, .. } = *hold;
         #[cfg(loom)]
-        if crate::fault::planted(crate::fault::Fault::RemoveInTwoSteps) {
+        if planted(Fault::RemoveInTwoSteps) {
             return self.release_in_two_steps(hash, id, weight);
         }
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
@@ -241,7 +245,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         let Entry { slot, content } = entry.get_mut();
         content.put(mem::take(&mut hold.in_hand));
         if slot.is_last_hold(weight) {
-            if self.retention.is_some() || content.is_kept() {
+            if self.retention.is_some() || (content.is_kept() && !planted(Fault::ValueGoesWithTheLast)) {
                 return slot.release_last(sweep());
             }
             let removed = shard.remove_entry(hash, |(stored, _)| stored.id == id);

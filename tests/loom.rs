@@ -17,8 +17,8 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use perkey::{
-    AcquireError, ArcKeyedPermit, CancellationToken, DYNAMIC, Fairness, KeyedLock, KeyedLockGuard, KeyedSemaphore,
-    Limit, Options, Wait,
+    AcquireError, ArcKeyedPermit, CancellationToken, DYNAMIC, Fairness, KeyedLock, KeyedLockGuard, KeyedMutex,
+    KeyedMutexGuard, KeyedSemaphore, Limit, Options, Wait,
 };
 
 type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -279,6 +279,68 @@ fn a_sweep_meets_lockers() {
     });
 }
 
+/// The value goes from hand to hand, and by way of the entry; a wait that ends just then loses nothing.
+#[test]
+fn a_value_meets_a_cancellation() {
+    explore(|options| {
+        let values = Arc::new(KeyedMutex::<u8, u8, Fixed>::with_options(options));
+        let token = CancellationToken::new();
+        let mut held = values.lock(&1);
+        *held = Some(0);
+        let waiter = {
+            let (values, token) = (Arc::clone(&values), token.clone());
+            thread::spawn(move || {
+                values.with_key_within(&1, &token, |value| *value = value.map(|value| value + 1)).is_ok()
+            })
+        };
+        let canceller = thread::spawn(move || token.cancel());
+        KeyedMutexGuard::unlock_fair(held);
+        let added = waiter.join().unwrap();
+        canceller.join().unwrap();
+        assert_eq!(values.remove(&1), Some(u8::from(added)), "the value was lost");
+        assert!(values.is_empty());
+    });
+}
+
+/// Two add and leave the entry to its value, and one shows it to a closure.
+#[test]
+fn a_value_meets_retain() {
+    explore(|options| {
+        let values = Arc::new(KeyedMutex::<u8, u8, Fixed>::with_options(options));
+        let adders = [(); 2].map(|()| {
+            let values = Arc::clone(&values);
+            thread::spawn(move || *values.lock(&1).get_or_insert(0) += 1)
+        });
+        let skipped = values.retain(|_, value| {
+            *value += 10;
+            true
+        });
+        for adder in adders {
+            adder.join().unwrap();
+        }
+        let value = values.remove(&1).expect("the value went");
+        assert!(value == 2 || (value == 12 && skipped == 0), "an addition was lost: {value}");
+        assert!(values.is_empty());
+    });
+}
+
+#[test]
+fn two_keys_in_opposite_orders() {
+    explore(|options| {
+        let locks = Arc::new(KeyedLock::<u8, Fixed>::with_options(options));
+        let section = Arc::new(Section::default());
+        let others = [[2, 1], [1, 2]].map(|keys| {
+            let (locks, section) = (Arc::clone(&locks), Arc::clone(&section));
+            thread::spawn(move || locks.with_keys(&keys, || section.visit()))
+        });
+        locks.with_key(&2, || ());
+        for other in others {
+            other.join().unwrap();
+        }
+        assert!(locks.is_empty());
+    });
+}
+
 #[test]
 fn planted_faults_are_reported() {
     for (fault, scene, report) in [
@@ -292,6 +354,8 @@ fn planted_faults_are_reported() {
         ("TooHeavyStays", "a_limit_falls_below_a_heavy_head", "deadlock"),
         ("SweepsTheHeld", "a_sweep_meets_lockers", "stays in the table"),
         ("LookKeepsRung", "a_newcomer_overtakes_a_rung_head", "deadlock"),
+        ("ValueStaysBehind", "a_value_meets_a_cancellation", "the value was lost"),
+        ("ValueGoesWithTheLast", "a_value_meets_retain", "the value went"),
         ("RingIsGrant", "a_late_ring_meets_a_reused_waiter", "two are inside"),
     ] {
         let output = Command::new(std::env::current_exe().expect("the path of this test"))

@@ -78,6 +78,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::content::Value;
     use crate::limit::Source;
     use crate::options::Options;
     use crate::table::{Ask, HasTable, Held, Kind};
@@ -142,6 +143,30 @@ mod tests {
         assert_eq!(table.sweep(1_010), 0, "seen first");
         assert_eq!(table.sweep(1_069), 0, "not yet");
         assert_eq!(table.sweep(1_070), 1);
+    }
+
+    #[test]
+    fn a_visit_by_retain_is_no_use() {
+        let table: Table<u32, _, Value<u32>> = Table::new("Values", Source::Same(1), Options::new().idle_ttl(TTL));
+        let (base, location) = (Instant::now(), std::panic::Location::caller());
+        let sweep = |secs| table.sweep_at(|| base + Duration::from_secs(secs));
+        let use_it = |value| {
+            let mut hold = table.acquire(&1, Ask { weight: 1, kind: Kind::Permit, location }).unwrap();
+            hold.in_hand = value;
+            table.release(&mut hold, false);
+        };
+        use_it(Some(7));
+        assert_eq!(sweep(10), 0, "seen first");
+        assert_eq!(sweep(50), 0, "not yet");
+        assert_eq!(table.retain(|_, value| *value == 7), 0);
+        assert_eq!(sweep(69), 0, "younger than its ttl");
+        assert_eq!(sweep(70), 1);
+        // Nor is one that takes the value away.
+        use_it(Some(7));
+        assert_eq!(sweep(100), 0, "seen first");
+        assert_eq!(table.retain(|_, _| false), 0);
+        assert_eq!((sweep(159), sweep(160)), (0, 1));
+        assert_eq!(table.len(), 0);
     }
 
     #[test]

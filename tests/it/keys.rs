@@ -40,6 +40,10 @@ impl Counting {
     pub(crate) fn new(id: u32, counts: &Arc<Counts>) -> Self {
         Self { id, counts: Arc::clone(counts) }
     }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
 }
 
 impl Clone for Counting {
@@ -119,6 +123,10 @@ pub(crate) struct Hostile {
 impl Hostile {
     pub(crate) fn new(id: u32, fuse: &Arc<Fuse>) -> Self {
         Self { id, fuse: Arc::clone(fuse), is_clone: false }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
     }
 }
 

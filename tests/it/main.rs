@@ -8,6 +8,8 @@
 mod api;
 mod dynamic;
 mod keys;
+mod mutex;
 mod pitfalls;
+mod several;
 mod support;
 mod traits;

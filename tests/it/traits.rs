@@ -6,13 +6,16 @@ use std::cell::Cell;
 use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::hash::{BuildHasherDefault, DefaultHasher, RandomState};
+use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use perkey::{
-    AcquireError, ArcKeyedLockGuard, ArcKeyedPermit, CancellationToken, DYNAMIC, Deadlock, Fairness, KeyStatus,
-    KeyedLock, KeyedLockGuard, KeyedPermit, KeyedSemaphore, Options, Wait, WaiterStatus,
+    AcquireError, ArcKeyedLockGuard, ArcKeyedMutexGuard, ArcKeyedPermit, CancellationToken, DYNAMIC, Deadlock,
+    Fairness, KeyStatus, KeyedLock, KeyedLockGuard, KeyedLockKeysGuard, KeyedMutex, KeyedMutexGuard,
+    KeyedMutexKeysGuard, KeyedPermit, KeyedSemaphore, Options, Wait, WaiterStatus,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any, assert_type_eq_all};
 
@@ -24,6 +27,9 @@ assert_impl_all!(KeyedSemaphore<String, 3>: Send, Sync, Unpin, UnwindSafe, RefUn
 assert_impl_all!(KeyedSemaphore<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(KeyedLock<String, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
 assert_impl_all!(KeyedSemaphore<String, 3, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_impl_all!(KeyedMutex<String, u8>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_impl_all!(KeyedMutex<String, u8, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_not_impl_any!(KeyedMutex<String, u8>: Clone);
 assert_not_impl_any!(KeyedLock<String>: Clone);
 assert_not_impl_any!(KeyedSemaphore<String, 3>: Clone);
 
@@ -32,6 +38,19 @@ assert_not_impl_any!(KeyedLock<Rc<str>>: Send, Sync);
 assert_not_impl_any!(KeyedSemaphore<Rc<str>, 3>: Send, Sync);
 assert_not_impl_any!(ArcKeyedLockGuard<Rc<str>>: Send, Sync);
 assert_not_impl_any!(ArcKeyedPermit<Rc<str>, 3>: Send, Sync);
+
+// So does a value. One that may move need not be shared.
+assert_not_impl_any!(KeyedMutex<Rc<str>, u8>: Send, Sync);
+assert_not_impl_any!(KeyedMutex<u8, Rc<str>>: Send, Sync);
+assert_not_impl_any!(KeyedMutex<u8, MutexGuard<'static, u8>>: Send, Sync);
+assert_impl_all!(KeyedMutex<u8, Cell<u8>>: Send, Sync, UnwindSafe, RefUnwindSafe);
+assert_impl_all!(KeyedMutex<u8, &'static mut u8>: Send, Sync, UnwindSafe, RefUnwindSafe);
+assert_not_impl_any!(KeyedMutexGuard<'static, u8, Cell<u8>>: Send, Sync);
+assert_not_impl_any!(KeyedMutexKeysGuard<'static, u8, Cell<u8>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedMutexGuard<u8, Rc<str>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedMutexGuard<Rc<str>, u8>: Send, Sync);
+assert_impl_all!(ArcKeyedMutexGuard<u8, Cell<u8>>: Send);
+assert_not_impl_any!(ArcKeyedMutexGuard<u8, Cell<u8>>: Sync);
 
 // One that may move but not be shared, likewise.
 assert_impl_all!(KeyedLock<Cell<u8>>: Send);
@@ -53,7 +72,14 @@ assert_impl_all!(KeyedSemaphore<Cell<u8>, 3>: UnwindSafe, RefUnwindSafe);
 assert_impl_all!(KeyedLockGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(KeyedPermit<'static, String, 3>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(KeyedPermit<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedLockKeysGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedMutexGuard<'static, String, u8>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedMutexGuard<'static, String, u8>: Deref<Target = Option<u8>>, DerefMut);
+assert_impl_all!(KeyedMutexKeysGuard<'static, String, u8>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_not_impl_any!(KeyedLockGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedLockKeysGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedMutexGuard<'static, String, u8>: Send, Clone);
+assert_not_impl_any!(KeyedMutexKeysGuard<'static, String, u8>: Send, Clone);
 assert_not_impl_any!(KeyedPermit<'static, String, 3>: Send, Clone);
 assert_not_impl_any!(KeyedPermit<'static, String>: Send, Clone);
 
@@ -61,6 +87,9 @@ assert_not_impl_any!(KeyedPermit<'static, String>: Send, Clone);
 assert_impl_all!(ArcKeyedLockGuard<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(ArcKeyedPermit<String, 3>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(ArcKeyedPermit<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(ArcKeyedMutexGuard<String, u8>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(ArcKeyedMutexGuard<String, u8>: Deref<Target = Option<u8>>, DerefMut);
+assert_not_impl_any!(ArcKeyedMutexGuard<String, u8>: Clone);
 assert_not_impl_any!(ArcKeyedLockGuard<String>: Clone);
 assert_not_impl_any!(ArcKeyedPermit<String, 3>: Clone);
 
@@ -83,11 +112,21 @@ assert_type_eq_all!(ArcKeyedLockGuard<u8>, ArcKeyedLockGuard<u8, RandomState>);
 assert_type_eq_all!(KeyedSemaphore<u8>, KeyedSemaphore<u8, DYNAMIC>, KeyedSemaphore<u8, DYNAMIC, RandomState>);
 assert_type_eq_all!(KeyedPermit<'static, u8>, KeyedPermit<'static, u8, DYNAMIC, RandomState>);
 assert_type_eq_all!(ArcKeyedPermit<u8>, ArcKeyedPermit<u8, DYNAMIC, RandomState>);
+assert_type_eq_all!(KeyedLockKeysGuard<'static, u8>, KeyedLockKeysGuard<'static, u8, RandomState>);
+assert_type_eq_all!(KeyedMutex<u8, i8>, KeyedMutex<u8, i8, RandomState>);
+assert_type_eq_all!(KeyedMutexGuard<'static, u8, i8>, KeyedMutexGuard<'static, u8, i8, RandomState>);
+assert_type_eq_all!(KeyedMutexKeysGuard<'static, u8, i8>, KeyedMutexKeysGuard<'static, u8, i8, RandomState>);
+assert_type_eq_all!(ArcKeyedMutexGuard<u8, i8>, ArcKeyedMutexGuard<u8, i8, RandomState>);
 assert_type_eq_all!(Options, Options<RandomState>);
 
 /// What can be held in a struct needs no bounds there.
-struct Holds<'a, K, const N: usize, S> {
+struct Holds<'a, K, V, const N: usize, S> {
     lock: KeyedLock<K, S>,
+    mutex: KeyedMutex<K, V, S>,
+    value: KeyedMutexGuard<'a, K, V, S>,
+    values: KeyedMutexKeysGuard<'a, K, V, S>,
+    arc_value: ArcKeyedMutexGuard<K, V, S>,
+    keys: KeyedLockKeysGuard<'a, K, S>,
     semaphore: KeyedSemaphore<K, N, S>,
     guard: KeyedLockGuard<'a, K, S>,
     permit: KeyedPermit<'a, K, N, S>,
@@ -128,4 +167,13 @@ fn does_not_borrow_the_key(locks: &KeyedLock<String>) -> KeyedLockGuard<'_, Stri
 /// static.
 fn guards_are_covariant<'short>(guard: KeyedLockGuard<'static, u8>) -> KeyedLockGuard<'short, u8> {
     guard
+}
+
+/// So can one of several keys. (One with a value cannot, in the value's type: it may be given another.)
+fn guards_of_several_keys_are_covariant<'short>(
+    guard: KeyedLockKeysGuard<'static, u8>,
+    values: KeyedMutexKeysGuard<'static, u8, i8>,
+    value: KeyedMutexGuard<'static, u8, i8>,
+) -> (KeyedLockKeysGuard<'short, u8>, KeyedMutexKeysGuard<'short, u8, i8>, KeyedMutexGuard<'short, u8, i8>) {
+    (guard, values, value)
 }
