@@ -13,19 +13,22 @@ use crate::target::{Call, Form, Release, Target, Time};
 use crate::watchdog::{self, Watchdog};
 
 /// Twice as many threads as the key has permits play `games`: in each, every thread enters once, and leaves when the
-/// permits are all inside.
+/// permits are all inside. Another thread opens each game: it holds all permits until so many others wait that they will be
+/// taken, and gives them back at once.
 pub(crate) fn run<T: Target>(target: T, name: &str, games: usize, seed: u64, patience: Duration) -> Vec<Breach> {
     let target = Arc::new(target);
     let limit = target.limit() as usize;
     let oracle = Oracle::new(target.limit(), 1, true);
     let watchdog = Watchdog::default();
-    let (line, room) = (Meeting::new(2 * limit), Meeting::new(limit));
+    let [start, end] = [(); 2].map(|()| Meeting::new(2 * limit + 1));
+    let room = Meeting::new(limit);
     thread::scope(|scope| {
-        let (target, oracle, watchdog, line, room) = (&target, &oracle, &watchdog, &line, &room);
+        let (target, oracle, watchdog) = (&target, &oracle, &watchdog);
+        let (start, room, end) = (&start, &room, &end);
         let play = move |thread: usize| {
             let mut rng = Rng::new(seed ^ thread as u64);
             for _ in 0..games {
-                line.wait();
+                start.wait();
                 let call = call(&mut rng);
                 let enter = || {
                     target.enter(&call, || {
@@ -40,8 +43,29 @@ pub(crate) fn run<T: Target>(target: T, name: &str, games: usize, seed: u64, pat
                     return;
                 }
                 watchdog.tick();
+                end.wait();
             }
         };
+        let open = move || {
+            let all = Call { weight: limit as u32, ..Call::endless(0) };
+            for _ in 0..games {
+                // Those with a time limit come and go; that enough wait at one time may never be seen.
+                let mut looks = 0..10_000;
+                let hold_back = || {
+                    let inside = oracle.enter(0, all.weight);
+                    start.wait();
+                    while target.waiters(0) < limit && !oracle.stopped() && looks.next().is_some() {
+                        thread::yield_now();
+                    }
+                    drop(inside);
+                };
+                if target.enter(&all, hold_back).is_err() || oracle.stopped() {
+                    return;
+                }
+                end.wait();
+            }
+        };
+        let opener = scope.spawn(open);
         let players: Vec<_> = (0..2 * limit).map(|thread| scope.spawn(move || play(thread))).collect();
         let watch = scope.spawn(move || {
             if watchdog.watch(patience) {
@@ -49,8 +73,7 @@ pub(crate) fn run<T: Target>(target: T, name: &str, games: usize, seed: u64, pat
             }
             let description = target.describe();
             oracle.report(Kind::Stuck, format!("a permit is free and its waiter sleeps: {description}"));
-            line.call_off();
-            room.call_off();
+            [start, room, end].into_iter().for_each(Meeting::call_off);
             if !target.rescue() {
                 watchdog::abort(&format!("{name:?} with PERKEY_SEED={seed}"), patience, target);
             }
@@ -61,6 +84,7 @@ pub(crate) fn run<T: Target>(target: T, name: &str, games: usize, seed: u64, pat
             }
         };
         players.into_iter().for_each(join);
+        join(opener);
         watchdog.finish();
         join(watch);
     });
