@@ -2,64 +2,102 @@
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
-use std::mem;
 use std::panic::Location;
 
 use crate::content::Content;
 use crate::error::AcquireError;
 use crate::table::{Ask, HasTable, Hold, Kind};
-use crate::unwind::FirstPanic;
+use crate::unwind::survive;
 use crate::wait::Wait;
-
-/// So many keys cost no allocation.
-const FEW: usize = 4;
 
 /// Several keys that are held, until drop.
 pub(crate) struct HeldKeys<T: HasTable<Content = C>, C: Content = ()> {
     owner: T,
     /// In the order in which they were taken.
-    holds: Stack<Hold<C>>,
+    holds: Vec<Hold<C>>,
 }
 
 impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
-    /// Takes every key, waiting for all of them as `wait` allows.
-    pub(crate) fn acquire<'q, Q>(
-        owner: T,
+    /// No keys yet. To be made where it stays, before [`take`](Self::take): moving holds costs more than one would think.
+    #[inline]
+    pub(crate) fn none(owner: T) -> Self {
+        Self { owner, holds: Vec::new() }
+    }
+
+    /// Takes every key, waiting for all of them without limit. The error is `WouldDeadlock`.
+    ///
+    /// What is taken already when this fails or unwinds is given back when `self` goes.
+    #[inline]
+    pub(crate) fn take<'q, Q>(
+        &mut self,
         keys: impl IntoIterator<Item = &'q Q>,
         location: &'static Location<'static>,
-        wait: &Wait,
-    ) -> Result<Self, AcquireError>
+    ) -> Result<(), AcquireError>
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = T::Key> + 'q,
     {
-        let ask = Ask { weight: 1, kind: Kind::OneOfSeveral, location };
-        let mut held = Self { owner, holds: Stack::default() };
-        // What is held already goes with `held`, if this fails or unwinds.
-        sorted(keys, |keys| held.take(keys, ask, wait))?;
-        Ok(held)
+        sorted(keys, |keys| match self.take_free(keys, location) {
+            [] => Ok(()),
+            rest => self.wait_for(rest, location, &Wait::FOREVER),
+        })
     }
 
-    fn take<Q>(&mut self, mut keys: &[&Q], ask: Ask, wait: &Wait) -> Result<(), AcquireError>
+    /// As [`take`](Self::take), waiting for all keys together as `wait` allows.
+    pub(crate) fn take_with<'q, Q>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'q Q>,
+        location: &'static Location<'static>,
+        wait: &Wait,
+    ) -> Result<(), AcquireError>
+    where
+        T::Key: Borrow<Q>,
+        T::Hasher: BuildHasher,
+        Q: ?Sized + Hash + Ord + ToOwned<Owned = T::Key> + 'q,
+    {
+        if wait.is_cancelled() {
+            return Err(AcquireError::Cancelled);
+        }
+        sorted(keys, |keys| match self.take_free(keys, location) {
+            [] => Ok(()),
+            rest => self.wait_for(rest, location, wait),
+        })
+    }
+
+    /// Takes keys in turn, up to one that has to be waited for; gives back that one and those behind it.
+    #[inline]
+    fn take_free<'k, 'q, Q>(&mut self, mut keys: &'k [&'q Q], location: &'static Location<'static>) -> &'k [&'q Q]
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = T::Key>,
     {
-        let table = self.owner.table();
-        if wait.is_cancelled() {
-            return Err(AcquireError::Cancelled);
-        }
+        let (table, ask) = (self.owner.table(), ask(location));
+        self.holds.reserve_exact(keys.len());
         while let [key, rest @ ..] = keys
             && let Some(hold) = table.try_acquire(*key, ask)
         {
             self.holds.push(hold);
             keys = rest;
         }
-        if keys.is_empty() {
-            return Ok(());
-        }
+        keys
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for<Q>(
+        &mut self,
+        keys: &[&Q],
+        location: &'static Location<'static>,
+        wait: &Wait,
+    ) -> Result<(), AcquireError>
+    where
+        T::Key: Borrow<Q>,
+        T::Hasher: BuildHasher,
+        Q: ?Sized + Hash + Eq + ToOwned<Owned = T::Key>,
+    {
+        let (table, ask) = (self.owner.table(), ask(location));
         // A wait begins. It could have no end if this thread held one of the keys to come.
         for key in keys {
             table.check_not_owned(*key, ask)?;
@@ -98,7 +136,7 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
             assert!(id.is_none() || !ids[..position].contains(id), "the same key was asked for twice");
         }
         let mut found = [const { None }; N];
-        for hold in self.holds.iter_mut() {
+        for hold in &mut self.holds {
             if let Some(position) = ids.iter().position(|id| id.is_some_and(|id| hold.is_in(id))) {
                 found[position] = Some(&mut hold.in_hand);
             }
@@ -113,89 +151,58 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
 }
 
 impl<T: HasTable<Content = C>, C: Content> Drop for HeldKeys<T, C> {
+    #[inline]
     fn drop(&mut self) {
-        // A key's `Drop` may panic; the others are given back all the same.
-        let mut panic = FirstPanic::default();
-        while let Some(mut hold) = self.holds.pop() {
-            panic.catch(|| self.owner.table().release(&mut hold, false));
+        let table = self.owner.table();
+        let mut rest = OnUnwind { holds: self.holds.iter_mut().rev(), release: |hold| table.release(hold, false) };
+        for hold in rest.holds.by_ref() {
+            (rest.release)(hold);
         }
-        panic.resume();
     }
 }
 
+/// A key's `Drop` may panic; those still to be released are released all the same. (Two panics at once would end the process.)
+struct OnUnwind<I: Iterator<Item = H>, H, F: Fn(H)> {
+    holds: I,
+    release: F,
+}
+
+impl<I: Iterator<Item = H>, H, F: Fn(H)> Drop for OnUnwind<I, H, F> {
+    #[inline]
+    fn drop(&mut self) {
+        for hold in &mut self.holds {
+            survive(|| (self.release)(hold));
+        }
+    }
+}
+
+#[inline]
+fn ask(location: &'static Location<'static>) -> Ask {
+    Ask { weight: 1, kind: Kind::OneOfSeveral, location }
+}
+
 /// Hands `keys` to `then`, sorted and each once.
+#[inline]
 fn sorted<'q, Q, R>(keys: impl IntoIterator<Item = &'q Q>, then: impl FnOnce(&[&'q Q]) -> R) -> R
 where
     Q: ?Sized + Ord + 'q,
 {
-    let mut keys = keys.into_iter();
-    let Some(first) = keys.next() else { return then(&[]) };
-    let mut few = [first; FEW];
-    let mut len = 1;
-    for key in keys.by_ref() {
-        if len == FEW {
-            let mut many: Vec<&Q> = few.into_iter().chain([key]).chain(keys).collect();
-            many.sort_unstable();
-            many.dedup();
-            return then(&many);
+    let mut keys = keys.into_iter().fuse();
+    let (pair, many);
+    then(match (keys.next(), keys.next(), keys.next()) {
+        // The common case allocates nothing for this.
+        (Some(one), Some(other), None) => {
+            pair = [one.min(other), one.max(other)];
+            &pair[usize::from(one == other)..]
         }
-        few[len] = key;
-        len += 1;
-    }
-    let few = &mut few[..len];
-    few.sort_unstable();
-    then(dedup(few))
-}
-
-/// As `Vec::dedup`.
-fn dedup<T: PartialEq>(sorted: &mut [T]) -> &[T] {
-    let mut kept = 1;
-    for next in 1..sorted.len() {
-        if sorted[next] != sorted[kept - 1] {
-            sorted.swap(kept, next);
-            kept += 1;
+        (one, other, another) => {
+            let mut all: Vec<&Q> = [one, other, another].into_iter().flatten().chain(keys).collect();
+            all.sort_unstable();
+            all.dedup();
+            many = all;
+            &many
         }
-    }
-    &sorted[..kept.min(sorted.len())]
-}
-
-/// A stack that needs no allocation for a few.
-#[derive(Default)]
-struct Stack<T> {
-    few: [T; FEW],
-    len: usize,
-    /// What is above the few.
-    more: Vec<T>,
-}
-
-impl<T: Default> Stack<T> {
-    fn len(&self) -> usize {
-        self.len + self.more.len()
-    }
-
-    fn push(&mut self, item: T) {
-        if self.len < FEW {
-            self.few[self.len] = item;
-            self.len += 1;
-        } else {
-            self.more.push(item);
-        }
-    }
-
-    fn pop(&mut self) -> Option<T> {
-        self.more.pop().or_else(|| {
-            self.len = self.len.checked_sub(1)?;
-            Some(mem::take(&mut self.few[self.len]))
-        })
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        self.few[..self.len].iter().chain(&self.more)
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.few[..self.len].iter_mut().chain(&mut self.more)
-    }
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -204,7 +211,7 @@ mod tests {
 
     #[test]
     fn keys_are_sorted_and_each_once() {
-        for count in 0..=2 * FEW as u32 {
+        for count in 0..9 {
             for step in [1, 2, 3, 5, 7] {
                 let keys: Vec<u32> = (0..count).map(|n| n * step % count.max(1)).chain((0..count).step_by(2)).collect();
                 let mut expected = keys.clone();
@@ -212,19 +219,6 @@ mod tests {
                 expected.dedup();
                 sorted(&keys, |sorted| assert_eq!(sorted, expected.iter().collect::<Vec<_>>(), "of {keys:?}"));
             }
-        }
-    }
-
-    #[test]
-    fn a_stack_gives_back_what_it_was_given() {
-        for count in 0..=3 * FEW {
-            let mut stack = Stack::default();
-            (0..count).for_each(|item| stack.push(item));
-            assert_eq!(stack.len(), count);
-            stack.iter_mut().for_each(|item| *item += 1);
-            assert_eq!(stack.iter().copied().collect::<Vec<_>>(), (1..=count).collect::<Vec<_>>());
-            assert_eq!(std::iter::from_fn(|| stack.pop()).collect::<Vec<_>>(), (1..=count).rev().collect::<Vec<_>>());
-            assert_eq!((stack.len(), stack.pop()), (0, None));
         }
     }
 }

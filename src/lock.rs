@@ -532,16 +532,18 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     /// let all = files.lock_keys(names.iter().copied());
     /// assert_eq!(files.len(), 2);
     /// ```
+    #[inline]
     #[track_caller]
     pub fn lock_keys<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> KeyedLockKeysGuard<'_, K, S>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        match HeldKeys::acquire(self, keys, Location::caller(), &Wait::FOREVER) {
-            Ok(held) => KeyedLockKeysGuard { held, not_send: PhantomData },
-            Err(error) => panic!("{error}"),
+        let mut guard = KeyedLockKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
+        if let Err(error) = guard.held.take(keys, Location::caller()) {
+            panic!("{error}");
         }
+        guard
     }
 
     /// As [`lock_keys`](Self::lock_keys), waiting as `wait` allows: one time limit for all keys together.
@@ -575,8 +577,9 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        let held = HeldKeys::acquire(self, keys, Location::caller(), &wait.into())?;
-        Ok(KeyedLockKeysGuard { held, not_send: PhantomData })
+        let mut guard = KeyedLockKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
+        guard.held.take_with(keys, Location::caller(), &wait.into())?;
+        Ok(guard)
     }
 
     /// Runs `work` while every one of `keys` is locked, waiting as [`lock_keys`](Self::lock_keys) does. A panic in `work`

@@ -548,16 +548,18 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
     /// assert_eq!(balances.get_cloned("alice"), Some(70));
     /// assert_eq!(balances.get_cloned("bob"), Some(30));
     /// ```
+    #[inline]
     #[track_caller]
     pub fn lock_keys<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> KeyedMutexKeysGuard<'_, K, V, S>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        match HeldKeys::acquire(self, keys, Location::caller(), &Wait::FOREVER) {
-            Ok(held) => KeyedMutexKeysGuard { held, not_send: PhantomData },
-            Err(error) => panic!("{error}"),
+        let mut guard = KeyedMutexKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
+        if let Err(error) = guard.held.take(keys, Location::caller()) {
+            panic!("{error}");
         }
+        guard
     }
 
     /// As [`lock_keys`](Self::lock_keys), waiting as `wait` allows: one time limit for all keys together.
@@ -590,8 +592,9 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        let held = HeldKeys::acquire(self, keys, Location::caller(), &wait.into())?;
-        Ok(KeyedMutexKeysGuard { held, not_send: PhantomData })
+        let mut guard = KeyedMutexKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
+        guard.held.take_with(keys, Location::caller(), &wait.into())?;
+        Ok(guard)
     }
 
     /// A clone of the value of `key`, if it has one. Waits for a key that is held.

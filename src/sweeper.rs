@@ -5,8 +5,6 @@
 
 use std::fmt;
 use std::io;
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -15,6 +13,7 @@ use crate::lock::KeyedLock;
 use crate::mutex::KeyedMutex;
 use crate::semaphore::KeyedSemaphore;
 use crate::sync::{Condvar, Mutex};
+use crate::unwind::survive;
 
 /// A tick of zero would be a loop that does nothing else.
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
@@ -261,14 +260,6 @@ fn run(shared: &Shared, every: Duration) {
             // Perhaps the last `Arc`, and then the keys go with it; not while the sweep unwinds.
             survive(|| drop(table));
         }
-    }
-}
-
-/// What panics in `work` has been reported by the panic hook, and goes no further.
-fn survive(work: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        // Its own `Drop` could panic.
-        mem::forget(panic);
     }
 }
 

@@ -4,6 +4,14 @@ use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+/// Does `work`. What panics in it has been reported by the panic hook, and goes no further.
+pub(crate) fn survive(work: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        // Its own `Drop` could panic.
+        mem::forget(panic);
+    }
+}
+
 /// The first panic of several pieces of work. Two at once would end the process.
 #[derive(Default)]
 pub(crate) struct FirstPanic(Option<Box<dyn Any + Send>>);
@@ -14,8 +22,7 @@ impl FirstPanic {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             match self.0 {
                 None => self.0 = Some(panic),
-                // Its own `Drop` could panic.
-                Some(_) => mem::forget(panic),
+                Some(_) => mem::forget(panic), // as in `survive`
             }
         }
     }
