@@ -39,7 +39,7 @@ pub(crate) struct Cli {
     #[arg(long)]
     quick: bool,
 
-    /// About five minutes [default]
+    /// About six minutes [default]
     #[arg(long, conflicts_with = "quick")]
     full: bool,
 
