@@ -83,24 +83,43 @@ fn refused(output: &Output, code: i32) -> &str {
 
 /// The lines of the report that do not depend on the time or on what was asked for.
 fn balances(report: &str) -> Vec<&str> {
-    report.lines().filter(|line| line.starts_with("transfers") || line.contains("acc-")).collect()
+    let lines = report.lines().filter(|line| !line.starts_with("busiest"));
+    lines.filter(|line| line.starts_with("transfers") || line.contains("acc-")).collect()
 }
 
 #[test]
-fn both_locks_come_to_the_same_balances_of_the_sample() {
+fn all_locks_and_states_come_to_the_same_balances_of_the_sample() {
     let keyed = ledger(&[SAMPLE]);
     let global = ledger(&[SAMPLE, "--lock", "global", "--threads", "3"]);
+    let mutex = ledger(&[SAMPLE, "--state", "mutex", "--threads", "3"]);
     let one_thread = ledger(&[SAMPLE, "--threads", "1", "--lock", "none"]);
     let expected = balances(passed(&keyed));
     assert_eq!(expected[0], "transfers   10,000 between 500 accounts");
     assert_eq!(expected.len(), 1 + 10);
     assert_eq!(balances(passed(&global)), expected);
+    assert_eq!(balances(passed(&mutex)), expected);
     assert_eq!(balances(passed(&one_thread)), expected);
 }
 
 #[test]
 fn waiting_inside_the_lock_loses_nothing() {
-    passed(&ledger(&["--generate", "500", "--accounts", "5", "--work", "100", "--threads", "8"]));
+    let busy = ["--generate", "500", "--accounts", "5", "--work", "100", "--threads", "8"];
+    let reports = ["atomics", "mutex"].map(|state| ledger(&[&busy[..], &["--state", state]].concat()));
+    let [atomics, mutex] = reports.each_ref().map(|report| balances(passed(report)));
+    assert_eq!(atomics, mutex);
+}
+
+#[test]
+fn accounts_in_a_mutex_count_their_transfers() {
+    let sample =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(SAMPLE)).expect("the sample is there");
+    let of_busiest = sample.lines().filter(|line| line.contains("acc-0000")).count();
+    let output = ledger(&[SAMPLE, "--state", "mutex", "--threads", "8"]);
+    let report = passed(&output);
+    assert!(report.contains("\nthreads     8, each account in its own lock\n"), "{report}");
+    assert!(report.contains(&format!("\nbusiest     acc-0000, in {of_busiest} transfers\n")), "{report}");
+    let output = ledger(&[SAMPLE]);
+    assert!(!passed(&output).contains("busiest"), "{output:?}");
 }
 
 #[test]
@@ -116,7 +135,7 @@ fn the_generator_makes_the_sample_again() {
 #[test]
 fn standard_input_is_read_with_and_without_a_dash() {
     let rows = b"from,to,amount\r\nalice,bob,1000\r\nbob,bob,5\r\n\r\n\"carol, jr\",alice,1";
-    for args in [&[][..], &["-"]] {
+    for args in [&[][..], &["-"], &["--state", "mutex"]] {
         let output = ledger_with_input(args, rows);
         let report = passed(&output);
         assert!(report.starts_with("transfers   3 between 3 accounts\n"), "{report}");
@@ -126,7 +145,10 @@ fn standard_input_is_read_with_and_without_a_dash() {
 
 #[test]
 fn no_transfers_at_all_are_no_fault() {
-    assert!(passed(&ledger(&["-"])).starts_with("transfers   0 between 0 accounts\n"));
+    for state in ["atomics", "mutex"] {
+        let output = ledger(&["-", "--state", state]);
+        assert!(passed(&output).starts_with("transfers   0 between 0 accounts\n"), "{output:?}");
+    }
     passed(&ledger(&["--generate", "0"]));
 }
 
@@ -157,10 +179,26 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn a_wrong_command_line_has_its_own_exit_code() {
-    for args in
-        [&["--lock", "padlock"][..], &["--generate", "many"], &[SAMPLE, "--generate", "5"], &["--accounts", "5"]]
-    {
+    for args in [
+        &["--lock", "padlock"][..],
+        &["--state", "solid"],
+        &["--generate", "many"],
+        &[SAMPLE, "--generate", "5"],
+        &["--accounts", "5"],
+    ] {
         assert!(refused(&ledger(args), 2).contains("--help"), "{args:?}");
+    }
+}
+
+#[test]
+fn another_lock_than_the_accounts_own_is_refused_and_the_way_out_named() {
+    for lock in ["global", "none"] {
+        let output = ledger(&[SAMPLE, "--lock", lock, "--state", "mutex"]);
+        let message = refused(&output, 2);
+        let both = format!("--state mutex cannot be used with --lock {lock}");
+        for text in [&both, "leave out --lock, or use --state atomics", "--help"] {
+            assert!(message.contains(text), "{text} is not in: {message}");
+        }
     }
 }
 
@@ -168,7 +206,7 @@ fn a_wrong_command_line_has_its_own_exit_code() {
 fn help_has_the_exit_codes_and_examples() {
     let output = ledger(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    for text in ["Usage: ledger", "Exit codes:", "Examples:", "--lock <LOCK>", "from,to,amount"] {
+    for text in ["Usage: ledger", "Exit codes:", "Examples:", "--lock <LOCK>", "--state <STATE>", "from,to,amount"] {
         assert!(stdout(&output).contains(text), "{text} is not in the help");
     }
 }

@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -35,6 +37,7 @@ Examples:
   ledger transfers.csv --work 100                 100 us of waiting in each
   ledger transfers.csv --work 100 --lock global   The same with one lock
   ledger transfers.csv --work 100 --lock none     Without: money is lost
+  ledger --generate 200000 --state mutex          The balances in the table
   ledger --generate 10000 --print > some.csv      A file to try things with";
 
 /// Applies transfers between accounts with a pool of threads, and checks that no money was made or lost.
@@ -74,6 +77,10 @@ pub(crate) struct Cli {
     #[arg(long, value_enum, default_value_t = LockKind::Keyed)]
     pub(crate) lock: LockKind,
 
+    /// Where the accounts lie
+    #[arg(long, value_enum, default_value_t = StateKind::Atomics)]
+    pub(crate) state: StateKind,
+
     /// How long each transfer waits between reading the balances and writing them, in microseconds
     ///
     /// It stands for a database, a disk or a service that has to be asked. The thread sleeps (so a little longer than
@@ -98,6 +105,15 @@ pub(crate) enum LockKind {
     None,
 }
 
+/// Where the accounts lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StateKind {
+    /// Beside the locks, one atomic per balance
+    Atomics,
+    /// In a KeyedMutex, which owns them and is their lock (so with `--lock keyed`); it counts their transfers too
+    Mutex,
+}
+
 /// Where the transfers come from.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Source<'a> {
@@ -109,13 +125,33 @@ pub(crate) enum Source<'a> {
 impl Cli {
     /// Reads the command line; ends the program if it is wrong or asks for help.
     pub(crate) fn from_args() -> Self {
-        let cli = Self::parse();
+        let cli = Self::checked(env::args_os()).unwrap_or_else(|error| error.exit());
         // A program that silently waits for somebody to type CSV looks as if it hung.
         if cli.file.is_none() && cli.generate.is_none() && io::stdin().is_terminal() {
             let message = "no transfers: give a FILE, `-` for standard input, or --generate N";
             Self::command().error(ErrorKind::MissingRequiredArgument, message).exit();
         }
         cli
+    }
+
+    /// What clap checks, and what it cannot: an option that goes with only one value of another.
+    fn checked(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let cli = Self::try_parse_from(args)?;
+        let lock = match cli.lock {
+            LockKind::Keyed => return Ok(cli),
+            LockKind::Global => "global",
+            LockKind::None => "none",
+        };
+        match cli.state {
+            StateKind::Atomics => Ok(cli),
+            StateKind::Mutex => {
+                let message = format!(
+                    "--state mutex cannot be used with --lock {lock}: a KeyedMutex is the lock of each account it owns; \
+                     leave out --lock, or use --state atomics"
+                );
+                Err(Self::command().error(ErrorKind::ArgumentConflict, message))
+            }
+        }
     }
 
     pub(crate) fn source(&self) -> Source<'_> {
@@ -157,7 +193,7 @@ mod tests {
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Cli, ErrorKind> {
-        Cli::try_parse_from(["ledger"].iter().chain(args)).map_err(|error| error.kind())
+        Cli::checked(["ledger"].iter().chain(args)).map_err(|error| error.kind())
     }
 
     #[test]
@@ -183,6 +219,17 @@ mod tests {
         for option in [["--generate", "7", "--accounts", "1"], ["--generate", "7", "--threads", "0"]] {
             assert_eq!(parse(&option).unwrap_err(), ErrorKind::ValueValidation, "{option:?}");
         }
+    }
+
+    #[test]
+    fn values_in_a_mutex_have_their_own_locks() {
+        for lock in ["global", "none"] {
+            let args = ["--state", "mutex", "--lock", lock];
+            assert_eq!(parse(&args).unwrap_err(), ErrorKind::ArgumentConflict, "{lock}");
+            assert_eq!(parse(&["--state", "atomics", "--lock", lock]).unwrap().state, StateKind::Atomics);
+        }
+        assert_eq!(parse(&["--state", "mutex", "--lock", "keyed"]).unwrap().state, StateKind::Mutex);
+        assert_eq!(parse(&[]).unwrap().state, StateKind::Atomics);
     }
 
     #[test]

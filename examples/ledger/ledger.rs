@@ -1,83 +1,62 @@
-//! The accounts and what guards them: the part that shows the library.
+//! The ledger: accounts in one state or the other, and the work of a transfer.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use perkey::KeyedLock;
-
-use super::cli::LockKind;
+use super::beside::Balances;
+use super::cli::{LockKind, StateKind};
+use super::owned::Accounts;
 use super::rows::Transfer;
 
-/// Balances by account. All start at 0 and may go below.
+/// Accounts by name. All start at 0 and may go below.
 pub(crate) struct Ledger {
-    // A balance is read, and later written by a plain store, as a row of a database would be. The atomics keep this
-    // free of `unsafe`; that no transfer is lost between the two is up to the guard alone.
-    balances: HashMap<String, AtomicI64>,
-    guard: Guard,
+    state: State,
     work: Duration,
 }
 
-enum Guard {
-    Keyed(KeyedLock<String>),
-    Global(Mutex<()>),
-    None,
+enum State {
+    Atomics(Balances),
+    Mutex(Accounts),
 }
 
 impl Ledger {
-    /// A ledger of all accounts of `transfers`.
-    pub(crate) fn new(transfers: &[Transfer], lock: LockKind, work: Duration) -> Self {
-        let names: HashSet<_> = transfers.iter().flat_map(|transfer| [&transfer.from, &transfer.to]).collect();
-        let balances = names.into_iter().map(|name| (name.clone(), AtomicI64::new(0))).collect();
-        let guard = match lock {
-            LockKind::Keyed => Guard::Keyed(KeyedLock::new()),
-            LockKind::Global => Guard::Global(Mutex::new(())),
-            LockKind::None => Guard::None,
+    /// A ledger for `transfers`. `lock` is for the state that has none of its own.
+    pub(crate) fn new(transfers: &[Transfer], state: StateKind, lock: LockKind, work: Duration) -> Self {
+        let state = match state {
+            StateKind::Atomics => State::Atomics(Balances::new(transfers, lock)),
+            StateKind::Mutex => State::Mutex(Accounts::default()),
         };
-        Self { balances, guard, work }
+        Self { state, work }
     }
 
     /// Applies one transfer. Any number of threads may do so at a time.
     pub(crate) fn apply(&self, transfer: &Transfer) {
-        match &self.guard {
-            Guard::Keyed(accounts) => {
-                // Everybody takes the two locks in the same order. Otherwise a transfer from A to B and one from B to A
-                // could each hold one and wait for the other, for ever.
-                let first = transfer.from.as_str().min(&transfer.to);
-                let second = transfer.from.as_str().max(&transfer.to);
-                let _first = accounts.lock(first);
-                // A transfer from an account to itself has one lock to take; a second would wait for the first.
-                let _second = (first != second).then(|| accounts.lock(second));
-                self.move_money(transfer);
+        let work = || {
+            if !self.work.is_zero() {
+                thread::sleep(self.work);
             }
-            Guard::Global(everything) => {
-                let _guard = everything.lock().expect("no worker panics with the lock");
-                self.move_money(transfer);
-            }
-            Guard::None => self.move_money(transfer),
+        };
+        match &self.state {
+            State::Atomics(balances) => balances.apply(transfer, work),
+            State::Mutex(accounts) => accounts.apply(transfer, work),
         }
     }
 
-    /// Reads two balances, works, and writes them. A transfer that gets between the reading and the writing is lost.
-    fn move_money(&self, transfer: &Transfer) {
-        let (from, to) = (&self.balances[&transfer.from], &self.balances[&transfer.to]);
-        // `Relaxed` is enough: it is the guard that makes what one thread wrote visible to the next.
-        let (from_balance, to_balance) = (from.load(Ordering::Relaxed), to.load(Ordering::Relaxed));
-        if !self.work.is_zero() {
-            thread::sleep(self.work);
-        }
-        // What an account sends to itself it keeps: with the two writes below it would gain.
-        if transfer.from != transfer.to {
-            from.store(from_balance - transfer.amount, Ordering::Relaxed);
-            to.store(to_balance + transfer.amount, Ordering::Relaxed);
+    /// The account in most transfers, and in how many, if that is counted: what a balance alone cannot tell.
+    pub(crate) fn busiest(&self) -> Option<(String, u64)> {
+        match &self.state {
+            State::Atomics(_) => None,
+            State::Mutex(accounts) => accounts.busiest(),
         }
     }
 
     /// The balances in the order of names, when all is done.
     pub(crate) fn into_balances(self) -> BTreeMap<String, i64> {
-        self.balances.into_iter().map(|(name, balance)| (name, balance.into_inner())).collect()
+        match self.state {
+            State::Atomics(balances) => balances.into_balances(),
+            State::Mutex(accounts) => accounts.into_balances(),
+        }
     }
 }
 
@@ -85,35 +64,64 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn balances(lock: LockKind, rows: &[(&str, &str, i64)]) -> Vec<(String, i64)> {
-        let transfer = |&(from, to, amount): &(&str, &str, i64)| Transfer { from: from.into(), to: to.into(), amount };
-        let transfers: Vec<_> = rows.iter().map(transfer).collect();
-        let ledger = Ledger::new(&transfers, lock, Duration::ZERO);
+    const KINDS: [(StateKind, LockKind); 4] = [
+        (StateKind::Atomics, LockKind::Keyed),
+        (StateKind::Atomics, LockKind::Global),
+        (StateKind::Atomics, LockKind::None),
+        (StateKind::Mutex, LockKind::Keyed),
+    ];
+
+    fn transfers(rows: &[(&str, &str, i64)]) -> Vec<Transfer> {
+        rows.iter().map(|&(from, to, amount)| Transfer { from: from.into(), to: to.into(), amount }).collect()
+    }
+
+    /// A ledger of any kind to which all has been applied.
+    fn applied((state, lock): (StateKind, LockKind), rows: &[(&str, &str, i64)]) -> Ledger {
+        let transfers = transfers(rows);
+        let ledger = Ledger::new(&transfers, state, lock, Duration::ZERO);
         transfers.iter().for_each(|transfer| ledger.apply(transfer));
-        if let Guard::Keyed(accounts) = &ledger.guard {
-            assert!(accounts.is_empty(), "an account is still locked");
-        }
-        ledger.into_balances().into_iter().collect()
+        let locked = match &ledger.state {
+            State::Atomics(balances) => balances.locked(),
+            State::Mutex(accounts) => accounts.locked(),
+        };
+        assert_eq!(locked, 0, "{state:?}, {lock:?}: an account is still locked");
+        ledger
+    }
+
+    fn balances(kind: (StateKind, LockKind), rows: &[(&str, &str, i64)]) -> Vec<(String, i64)> {
+        applied(kind, rows).into_balances().into_iter().collect()
     }
 
     #[test]
     fn money_moves_both_ways_and_below_zero() {
-        for lock in [LockKind::Keyed, LockKind::Global, LockKind::None] {
-            let balances = balances(lock, &[("b", "a", 5), ("a", "b", 1), ("a", "c", 7)]);
-            assert_eq!(balances, [("a".into(), -3), ("b".into(), -4), ("c".into(), 7)], "{lock:?}");
+        for kind in KINDS {
+            let balances = balances(kind, &[("b", "a", 5), ("a", "b", 1), ("a", "c", 7)]);
+            assert_eq!(balances, [("a".into(), -3), ("b".into(), -4), ("c".into(), 7)], "{kind:?}");
         }
     }
 
     #[test]
     fn an_account_that_sends_to_itself_neither_waits_for_itself_nor_gains() {
-        for lock in [LockKind::Keyed, LockKind::Global, LockKind::None] {
-            assert_eq!(balances(lock, &[("a", "a", 5)]), [("a".into(), 0)], "{lock:?}");
+        for kind in KINDS {
+            assert_eq!(balances(kind, &[("a", "a", 5)]), [("a".into(), 0)], "{kind:?}");
         }
     }
 
     #[test]
     fn extreme_amounts_do_not_overflow() {
         let most = i64::MAX;
-        assert_eq!(balances(LockKind::Keyed, &[("a", "b", most)]), [("a".into(), -most), ("b".into(), most)]);
+        for kind in KINDS {
+            assert_eq!(balances(kind, &[("a", "b", most)]), [("a".into(), -most), ("b".into(), most)], "{kind:?}");
+            assert_eq!(balances(kind, &[("a", "a", most)]), [("a".into(), 0)], "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn transfers_are_counted_where_there_is_a_place_for_it() {
+        let rows = [("c", "b", 1), ("a", "b", 1), ("a", "a", 1), ("c", "c", 1)];
+        let [keyed, .., mutex] = KINDS;
+        assert_eq!(applied(mutex, &rows).busiest(), Some(("a".into(), 2)), "the first of three that are in two");
+        assert_eq!(applied(mutex, &[]).busiest(), None);
+        assert_eq!(applied(keyed, &rows).busiest(), None);
     }
 }

@@ -1,8 +1,8 @@
 //! A small real program: applies transfers between accounts with a pool of threads and guards each account by its key.
 //!
-//! The part that shows the library is `ledger.rs`. The rest is what a program needs around it: the command line
-//! (`cli.rs`), the input (`rows.rs`, `generate.rs`), the threads (`pool.rs`), the check (`audit.rs`) and the output
-//! (`report.rs`).
+//! The parts that show the library are `beside.rs` (balances beside their locks) and `owned.rs` (accounts owned by their
+//! locks), one of which `ledger.rs` chooses. The rest is what a program needs around it: the command line (`cli.rs`), the
+//! input (`rows.rs`, `generate.rs`), the threads (`pool.rs`), the check (`audit.rs`) and the output (`report.rs`).
 //!
 //! ```text
 //! cargo run --release --example ledger -- --generate 200000
@@ -10,9 +10,11 @@
 //! ```
 
 mod audit;
+mod beside;
 mod cli;
 mod generate;
 mod ledger;
+mod owned;
 mod pool;
 mod report;
 mod rows;
@@ -44,13 +46,15 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
 
-    let ledger = Ledger::new(&transfers, cli.lock, cli.work());
+    let ledger = Ledger::new(&transfers, cli.state, cli.lock, cli.work());
     let threads = cli.threads();
     let time = pool::run(&transfers, threads, |transfer| ledger.apply(transfer));
 
+    let busiest = ledger.busiest();
     let balances = ledger.into_balances();
     let audit = Audit::new(&balances, &transfers);
-    let report = Report { cli, transfers: transfers.len(), threads, time, balances: &balances, audit: &audit };
+    let transfers = transfers.len();
+    let report = Report { cli, transfers, threads, time, balances: &balances, busiest, audit: &audit };
     print(|out| write!(out, "{report}"))?;
     if audit.passed() {
         return Ok(ExitCode::SUCCESS);

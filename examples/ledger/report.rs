@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::audit::Audit;
-use super::cli::{Cli, LockKind};
+use super::cli::{Cli, LockKind, StateKind};
 
 pub(crate) struct Report<'a> {
     pub(crate) cli: &'a Cli,
@@ -14,15 +14,18 @@ pub(crate) struct Report<'a> {
     pub(crate) threads: usize,
     pub(crate) time: Duration,
     pub(crate) balances: &'a BTreeMap<String, i64>,
+    /// The account in most transfers, and in how many, where that was counted.
+    pub(crate) busiest: Option<(String, u64)>,
     pub(crate) audit: &'a Audit<'a>,
 }
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lock = match self.cli.lock {
-            LockKind::Keyed => "one lock per account",
-            LockKind::Global => "one lock around everything",
-            LockKind::None => "no lock",
+        let lock = match (self.cli.state, self.cli.lock) {
+            (StateKind::Mutex, _) => "each account in its own lock",
+            (_, LockKind::Keyed) => "one lock per account",
+            (_, LockKind::Global) => "one lock around everything",
+            (_, LockKind::None) => "no lock",
         };
         let (transfers, accounts) = (Grouped(self.transfers as i128), Grouped(self.balances.len() as i128));
         writeln!(f, "transfers   {transfers} between {accounts} accounts")?;
@@ -32,6 +35,9 @@ impl fmt::Display for Report<'_> {
             micros => writeln!(f, "work        {micros} us of waiting in each transfer")?,
         }
         self.highest_balances(f)?;
+        if let Some((name, transfers)) = &self.busiest {
+            writeln!(f, "busiest     {name}, in {} transfers", Grouped((*transfers).into()))?;
+        }
         let rate = Grouped(rate(self.transfers, self.time).into());
         writeln!(f, "throughput  {rate} transfers per second ({:.3} s)", self.time.as_secs_f64())?;
         writeln!(f, "check       {}", self.audit)

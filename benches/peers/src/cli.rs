@@ -16,7 +16,8 @@ Output:
   goals that were missed, on standard error.
 
   ns/op is the median of the rounds: a lock and an unlock in the wall-clock time
-  of all threads together. In the shapes of one thread the empty loop's time is
+  of all threads together. In the shapes `add-*` the lock owns a counter, which
+  is got or inserted, and added to; in `two-keys` a `lock_keys` is of two. In the shapes of one thread the empty loop's time is
   taken off. `/ perkey` is the median of the ratios within each round: above 1,
   perkey is faster. The longest wait and the least share of any thread are
   medians of rounds of their own (in brackets: the longest of all rounds); a
@@ -38,7 +39,7 @@ pub(crate) struct Cli {
     #[arg(long)]
     quick: bool,
 
-    /// About five minutes [default]
+    /// About six minutes [default]
     #[arg(long, conflicts_with = "quick")]
     full: bool,
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::contestants::names::{
     COUNTED, FLOOR_ONE_MAP, FLOOR_SHARDS, KEYED_LOCK, LOCKABLE, LOCKMAP, PERKEY, PERKEY_FIFO, PERKEY_KEPT,
-    PERKEY_SEMAPHORE, PERKEY_WITH_KEY,
+    PERKEY_LOCK_KEYS, PERKEY_MUTEX, PERKEY_MUTEX_LOCK_KEYS, PERKEY_SEMAPHORE, PERKEY_WITH_KEY,
 };
 use crate::loops::Crowd;
 use crate::results::ShapeResult;
@@ -119,6 +119,14 @@ pub(crate) fn own_calls() -> Vec<Goal> {
     ]
 }
 
+/// Twice one lock, and something for the order and for a guard of several.
+pub(crate) fn two_keys() -> Vec<Goal> {
+    vec![
+        Goal::AtMost { who: PERKEY_LOCK_KEYS, of: PERKEY, times: 2.3 },
+        Goal::AtMost { who: PERKEY_MUTEX_LOCK_KEYS, of: PERKEY_MUTEX, times: 2.3 },
+    ]
+}
+
 pub(crate) fn known_names() -> Vec<Goal> {
     vec![Goal::Faster { who: PERKEY_KEPT, than: PERKEY, times: 1.0 }]
 }
@@ -142,6 +150,10 @@ pub(crate) fn one_key(crowd: Crowd) -> Vec<Goal> {
 
 pub(crate) fn sixteen_keys() -> Vec<Goal> {
     vec![faster(LOCKMAP, 1.0), faster(COUNTED, 1.0)]
+}
+
+pub(crate) fn counters() -> Vec<Goal> {
+    vec![faster(LOCKMAP, 1.0), faster(LOCKABLE, 2.0)]
 }
 
 fn at_most(of: &'static str, times: f64) -> Goal {

@@ -44,6 +44,28 @@ impl Keys for FreshNumbers {
     }
 }
 
+/// Pairs of numbers that practically never come twice.
+pub(crate) struct FreshPairs {
+    random: Random,
+    now: [u64; 2],
+}
+
+impl FreshPairs {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { random: Random(seed), now: [0; 2] }
+    }
+}
+
+impl Keys for FreshPairs {
+    type Key = [u64; 2];
+
+    #[inline]
+    fn next_key(&mut self) -> &[u64; 2] {
+        self.now = [self.random.next(), self.random.next()];
+        &self.now
+    }
+}
+
 /// Random numbers below a bound.
 pub(crate) struct NumbersBelow {
     random: Random,

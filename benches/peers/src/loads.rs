@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::contestants::Locks;
-use crate::keys::{FreshNames, FreshNumbers, NumbersBelow};
+use crate::keys::{FreshNames, FreshNumbers, FreshPairs, NumbersBelow};
 use crate::loops::{Crowd, Waits, alone};
 
 /// Every contestant gets the same keys in every round.
@@ -42,6 +42,33 @@ pub(crate) struct Numbers;
 impl Load<u64> for Numbers {
     fn entrant<C: Locks<u64>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
         let speed = move |effort: Effort| alone(&make(), &mut FreshNumbers::new(SEED), effort.operations);
+        Entrant { name, speed: Box::new(speed), waits: None }
+    }
+}
+
+/// One thread; random numbers below `keys`, of which each has been taken once when the clock starts.
+pub(crate) struct KnownNumbers {
+    pub(crate) keys: u64,
+}
+
+impl Load<u64> for KnownNumbers {
+    fn entrant<C: Locks<u64>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
+        let keys = self.keys;
+        let speed = move |effort: Effort| {
+            let table = make();
+            (0..keys).for_each(|key| table.with(&key, || ()));
+            alone(&table, &mut NumbersBelow::new(SEED, keys), effort.operations)
+        };
+        Entrant { name, speed: Box::new(speed), waits: None }
+    }
+}
+
+/// One thread; pairs of fresh numbers.
+pub(crate) struct Pairs;
+
+impl Load<[u64; 2]> for Pairs {
+    fn entrant<C: Locks<[u64; 2]>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
+        let speed = move |effort: Effort| alone(&make(), &mut FreshPairs::new(SEED), effort.operations);
         Entrant { name, speed: Box::new(speed), waits: None }
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! A new shape is one more entry in [`all`]: a name, a title, a line-up, and its goals from `goals.rs`.
 
+mod counters;
+
 use std::borrow::Borrow;
 
 use crate::contestants::by_hand::{Counted, Leaking, Textbook};
 use crate::contestants::floors::{EmptyLoop, OneMap, OneMutex, Shards};
+use crate::contestants::pairs::{Both, BothValues, First};
 use crate::contestants::published::{KeyMutex, Keyed, Lockable, Lockmap};
 use crate::contestants::{Key, Locks, Lookup, names, perkey};
 use crate::goals::{self, Goal};
-use crate::loads::{Entrant, Load, Names, Numbers, Together};
+use crate::loads::{Entrant, Load, Names, Numbers, Pairs, Together};
 use crate::loops::Crowd;
 
 pub(crate) struct Shape {
@@ -24,13 +27,15 @@ pub(crate) struct Shape {
 
 /// Every shape, in the order of the table.
 pub(crate) fn all() -> Vec<Shape> {
-    let mut shapes = vec![one_thread_numbers(), one_thread_names(), known_names(), own_calls(), many_keys()];
+    let mut shapes =
+        vec![one_thread_numbers(), one_thread_names(), known_names(), own_calls(), two_keys(), many_keys()];
     for threads in [2, 8, 32] {
         for spins in [0, 20, 200] {
             shapes.push(one_key(Crowd { threads, spins }));
         }
     }
     shapes.push(sixteen_keys());
+    shapes.extend(counters::all());
     shapes
 }
 
@@ -98,6 +103,25 @@ fn own_calls() -> Shape {
         lineup,
         against_peers: false,
         goals: goals::own_calls(),
+    }
+}
+
+/// Every one of them gets the pairs, also those that lock one key of each: so the same is taken off for the loop.
+fn two_keys() -> Shape {
+    let load = Pairs;
+    let lineup = vec![
+        load.entrant(names::EMPTY_LOOP, || EmptyLoop),
+        load.entrant(names::PERKEY, || First(perkey::Guard::<u64>::new())),
+        load.entrant(names::PERKEY_LOCK_KEYS, Both::new),
+        load.entrant(names::PERKEY_MUTEX, || First(perkey::Value::<u64>::new())),
+        load.entrant(names::PERKEY_MUTEX_LOCK_KEYS, BothValues::new),
+    ];
+    Shape {
+        name: "two-keys".into(),
+        title: "1 thread, fresh u64, two in one call".into(),
+        lineup,
+        against_peers: false,
+        goals: goals::two_keys(),
     }
 }
 

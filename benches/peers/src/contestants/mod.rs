@@ -4,7 +4,9 @@
 //! everywhere.
 
 pub(crate) mod by_hand;
+pub(crate) mod counters;
 pub(crate) mod floors;
+pub(crate) mod pairs;
 pub(crate) mod perkey;
 pub(crate) mod published;
 #[cfg(test)]
@@ -27,6 +29,12 @@ pub(crate) trait Locks<Q: ?Sized>: Sync {
     fn keys_left(&self) -> Option<usize> {
         None
     }
+
+    /// The counter of `key`, where the table keeps one.
+    #[cfg(test)]
+    fn counter(&self, _key: &Q) -> Option<u64> {
+        None
+    }
 }
 
 /// What the keys of every table can do.
@@ -46,6 +54,9 @@ pub(crate) mod names {
     pub(crate) const PERKEY_KEPT: &str = "perkey idle_ttl";
     pub(crate) const PERKEY_WITH_KEY: &str = "perkey with_key";
     pub(crate) const PERKEY_SEMAPHORE: &str = "perkey semaphore";
+    pub(crate) const PERKEY_LOCK_KEYS: &str = "perkey lock_keys";
+    pub(crate) const PERKEY_MUTEX: &str = "perkey mutex";
+    pub(crate) const PERKEY_MUTEX_LOCK_KEYS: &str = "mutex lock_keys";
 
     pub(crate) const LOCKMAP: &str = "lockmap";
     pub(crate) const LOCKABLE: &str = "lockable";
@@ -65,12 +76,15 @@ pub(crate) mod names {
     pub(crate) const PEERS: [&str; 7] = [LOCKMAP, LOCKABLE, KEYED_LOCK, KEY_MUTEX, COUNTED, LEAKING, TEXTBOOK];
 
     /// A line for each name that does not explain itself.
-    pub(crate) const LEGEND: [(&str, &str); 12] = [
-        (PERKEY, "KeyedLock with its defaults, a guard"),
+    pub(crate) const LEGEND: [(&str, &str); 15] = [
+        (PERKEY, "KeyedLock with its defaults, a guard; KeyedMutex in the shapes add-*"),
         (PERKEY_FIFO, "KeyedLock with Fairness::Fifo, a guard"),
         (PERKEY_WITH_KEY, "KeyedLock, the closure call"),
         (PERKEY_SEMAPHORE, "KeyedSemaphore of four permits, a guard"),
-        (LOCKABLE, "LockPool's blocking_lock; its locks are tokio's"),
+        (PERKEY_LOCK_KEYS, "KeyedLock, two keys in one call"),
+        (PERKEY_MUTEX, "KeyedMutex, one key"),
+        (PERKEY_MUTEX_LOCK_KEYS, "KeyedMutex, two keys in one call"),
+        (LOCKABLE, "blocking_lock of LockPool, or of LockableHashMap in the shapes add-*; its locks are tokio's"),
         (COUNTED, "DashMap of Arc<parking_lot::Mutex>, an entry removed when its count says that it is the last"),
         (LEAKING, "the same, and nothing is ever removed"),
         (TEXTBOOK, "std's Mutex around a HashMap of Arc<Mutex>, with the same clean-up"),

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::hint::black_box;
 use std::time::Duration;
 
-use perkey::{Fairness, KeyedLock, KeyedSemaphore, Options};
+use perkey::{Fairness, KeyedLock, KeyedMutex, KeyedSemaphore, Options};
 
 use super::{Key, Locks, Lookup};
 
@@ -53,6 +53,29 @@ impl<K: Key + Borrow<Q>, Q: ?Sized + Lookup<K>> Locks<Q> for Closure<K> {
     #[inline]
     fn with(&self, key: &Q, work: impl FnOnce()) {
         self.0.with_key(key, work);
+    }
+
+    #[cfg(test)]
+    fn keys_left(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
+}
+
+/// `lock` of a table that could have values, and its guard dropped without one.
+pub(crate) struct Value<K>(KeyedMutex<K, u64>);
+
+impl<K> Value<K> {
+    pub(crate) fn new() -> Self {
+        Self(KeyedMutex::new())
+    }
+}
+
+impl<K: Key + Borrow<Q>, Q: ?Sized + Lookup<K>> Locks<Q> for Value<K> {
+    #[inline]
+    fn with(&self, key: &Q, work: impl FnOnce()) {
+        let guard = self.0.lock(key);
+        black_box(&guard);
+        work();
     }
 
     #[cfg(test)]

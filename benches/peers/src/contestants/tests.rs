@@ -5,15 +5,17 @@ use std::thread;
 
 use super::by_hand::{Counted, Leaking, Textbook};
 use super::floors::OneMutex;
+use super::pairs::{Both, BothValues, First};
 use super::published::{KeyMutex, Keyed, Lockable, Lockmap};
-use super::{Locks, perkey};
+use super::{Locks, counters, perkey};
 
 const THREADS: usize = 4;
 const KEYS: usize = 2;
 const ROUNDS: u64 = 10_000;
 
-/// Counts without an atomic addition: unless the lock excludes, counts are lost.
-fn counts_exactly<Q: ?Sized + Sync>(locks: &impl Locks<Q>, keys: [&Q; KEYS]) {
+/// Takes all keys equally often, and counts without an atomic addition: unless the lock excludes, counts are lost. The keys
+/// whose places in `counters` are the same have to exclude each other.
+fn excludes<Q: ?Sized + Sync>(locks: &impl Locks<Q>, keys: [&Q; KEYS], counter_of: [usize; KEYS]) {
     let counters = [const { AtomicU64::new(0) }; KEYS];
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -21,10 +23,14 @@ fn counts_exactly<Q: ?Sized + Sync>(locks: &impl Locks<Q>, keys: [&Q; KEYS]) {
             scope.spawn(move || {
                 for round in 0..ROUNDS as usize {
                     let which = (thread + round) % KEYS;
+                    let counter = &counters[counter_of[which]];
                     locks.with(keys[which], || {
-                        let seen = counters[which].load(Relaxed);
-                        std::hint::spin_loop();
-                        counters[which].store(seen + 1, Relaxed);
+                        let seen = counter.load(Relaxed);
+                        // Also where this thread has its core to itself, another one has to come between now and then.
+                        if round % 16 == 0 {
+                            thread::yield_now();
+                        }
+                        counter.store(seen + 1, Relaxed);
                     });
                 }
             });
@@ -32,24 +38,44 @@ fn counts_exactly<Q: ?Sized + Sync>(locks: &impl Locks<Q>, keys: [&Q; KEYS]) {
     });
     let total: u64 = counters.iter().map(|counter| counter.load(Relaxed)).sum();
     assert_eq!(total, THREADS as u64 * ROUNDS);
+}
+
+fn counts_exactly<Q: ?Sized + Sync>(locks: &impl Locks<Q>, keys: [&Q; KEYS]) {
+    excludes(locks, keys, [0, 1]);
     assert!(matches!(locks.keys_left(), None | Some(0)), "left behind: {:?}", locks.keys_left());
+}
+
+/// The table's own counters have to be exact too, and stay.
+fn adds_exactly(table: &impl Locks<u64>, keys: [&u64; KEYS]) {
+    excludes(table, keys, [0, 1]);
+    for key in keys {
+        assert_eq!(table.counter(key), Some(THREADS as u64 * ROUNDS / KEYS as u64), "of {key}");
+    }
+    assert_eq!(table.keys_left(), Some(KEYS));
+}
+
+/// The same two keys in both orders: unless each call takes both, they do not exclude each other.
+fn takes_both(locks: &impl Locks<[u64; 2]>) {
+    locks.with(&[7, 8], || assert_eq!(locks.keys_left(), Some(2)));
+    excludes(locks, [&[7, 8], &[8, 7]], [0, 0]);
+    assert_eq!(locks.keys_left(), Some(0));
 }
 
 const NUMBERS: [&u64; KEYS] = [&7, &8];
 const TEXTS: [&str; KEYS] = ["account-000000000000abcd", "account-000000000000abce"];
 
 macro_rules! contestants {
-    ($($test:ident: $make:expr, $keys:expr;)*) => {
+    ($check:ident: $($test:ident: $make:expr, $keys:expr;)*) => {
         $(
             #[test]
             fn $test() {
-                counts_exactly(&$make, $keys);
+                $check(&$make, $keys);
             }
         )*
     };
 }
 
-contestants! {
+contestants! { counts_exactly:
     perkey_u64: perkey::Guard::<u64>::new(), NUMBERS;
     perkey_str: perkey::Guard::<String>::new(), TEXTS;
     perkey_fifo_u64: perkey::Guard::<u64>::fifo(), NUMBERS;
@@ -70,4 +96,24 @@ contestants! {
     textbook_u64: Textbook::<u64>::new(), NUMBERS;
     textbook_str: Textbook::<String>::new(), TEXTS;
     one_mutex_u64: OneMutex::new(), NUMBERS;
+    perkey_mutex_u64: perkey::Value::<u64>::new(), NUMBERS;
+    first_of_pair: First(perkey::Guard::<u64>::new()), [&[7, 0], &[8, 0]];
+}
+
+contestants! { adds_exactly:
+    perkey_counters: counters::Perkey::new(), NUMBERS;
+    lockmap_counters: counters::Lockmap::new(), NUMBERS;
+    lockable_counters: counters::Lockable::new(), NUMBERS;
+    key_mutex_counters: counters::KeyMutex::new(), NUMBERS;
+    leaking_counters: counters::Leaking::new(), NUMBERS;
+}
+
+#[test]
+fn perkey_lock_keys_takes_both() {
+    takes_both(&Both::new());
+}
+
+#[test]
+fn perkey_mutex_lock_keys_takes_both() {
+    takes_both(&BothValues::new());
 }
