@@ -18,7 +18,7 @@ pub(crate) struct HeldKeys<T: HasTable<Content = C>, C: Content = ()> {
 }
 
 impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
-    /// No keys yet. To be made where it stays, before [`take`](Self::take): moving holds costs more than one would think.
+    /// No keys yet.
     #[inline]
     pub(crate) fn none(owner: T) -> Self {
         Self { owner, holds: Vec::new() }
