@@ -99,7 +99,7 @@ impl Oracle {
     }
 
     pub(crate) fn report(&self, breach: &str) {
-        self.breaches.add(format!("{}: {breach}", self.table));
+        self.breaches.add(format!("{breach} ({})", self.table));
     }
 
     /// To be called before the call that may enter.

@@ -62,6 +62,9 @@ impl fmt::Display for Progress {
 pub(crate) fn describe<K: Name>(table: &str, keys: Vec<KeyStatus<K>>) -> String {
     let mut text = format!("{table}: {} keys\n", keys.len());
     for KeyStatus { key, held, limit, waiters, .. } in keys {
+        if held == 0 && waiters.is_empty() {
+            continue; // Kept, or with a value.
+        }
         let _ = writeln!(text, "  {key:?}: held {held} of {limit}, {} waiting", waiters.len());
         for waiter in waiters {
             let (name, since) = (waiter.thread.name().unwrap_or("?").to_owned(), waiter.since.elapsed());
