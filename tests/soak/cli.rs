@@ -5,7 +5,7 @@ use clap::{Parser, ValueEnum};
 /// Makes every call of every type at random, with an oracle, and looks for what is left behind. Ends with 0 if all was
 /// well, with 1 if not.
 #[derive(Debug, Parser)]
-#[command(name = "soak")]
+#[command(name = "soak", bin_name = "soak")]
 pub(crate) struct Cli {
     /// How long, in seconds
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -20,7 +20,7 @@ pub(crate) struct Cli {
     pub(crate) seed: Option<u64>,
 
     /// How many MiB the process may have grown by the end, from the end of the first lap
-    #[arg(long, default_value_t = 32, value_name = "MIB")]
+    #[arg(long, default_value_t = 8, value_name = "MIB")]
     pub(crate) memory: u64,
 
     /// Makes a mistake on purpose: the run must then end with 1, and name it
