@@ -18,9 +18,12 @@ pub(crate) const MODES: [Fairness; 2] = [Fairness::Eventual, Fairness::Fifo];
 /// Generous: it is only reached by a test that hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How often a long test goes round. Built with `PERKEY_TEST_SHORT` set, as for a checker that is slow, 20 times less.
+/// Built with `PERKEY_TEST_SHORT` set, as for a checker that is slow.
+pub(crate) const SHORT: bool = option_env!("PERKEY_TEST_SHORT").is_some();
+
+/// How often a long test goes round: 20 times less if [`SHORT`].
 pub(crate) const fn rounds(full: usize) -> usize {
-    if option_env!("PERKEY_TEST_SHORT").is_some() { full.div_ceil(20) } else { full }
+    if SHORT { full.div_ceil(20) } else { full }
 }
 
 /// Runs a test, and fails it if it has not finished in time; what hangs stays behind.

@@ -1,13 +1,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::Duration;
 
 use perkey::{AcquireError, CancellationToken, KeyedPermit, KeyedSemaphore, Limit, Wait};
 
 use crate::support::{
-    Barrier, MODES, Random, crowded, elsewhere, panic_message, panics, quiet_panic, rounds, spin, until, watched,
-    watched_in_both_modes,
+    Barrier, MODES, Random, crowded, elsewhere, panic_message, panics, quiet_panic, rounds, spin, threads, until,
+    watched, watched_in_both_modes,
 };
 
 #[test]
@@ -99,7 +98,7 @@ fn a_larger_limit_lets_all_in_that_fit_now() {
         let permits = KeyedSemaphore::<u32>::with_limit_and_options(1, crowded(fairness));
         let held = permits.acquire(&1);
         let inside = Barrier::new(4);
-        thread::scope(|scope| {
+        threads(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     let _permit = permits.acquire(&1);
@@ -122,7 +121,7 @@ fn after_a_smaller_limit_nobody_enters_until_enough_have_left() {
         let mut held: Vec<KeyedPermit<'_, u32>> = (0..5).map(|_| permits.acquire(&1)).collect();
         permits.set_limit(2);
         let entered = AtomicBool::new(false);
-        thread::scope(|scope| {
+        threads(|scope| {
             scope.spawn(|| {
                 let _permit = permits.acquire(&1);
                 entered.store(true, Ordering::Release);
@@ -147,7 +146,7 @@ fn requests_that_can_never_fit_any_more_are_over_limit_and_those_behind_them_ent
     watched_in_both_modes(|fairness| {
         let permits = KeyedSemaphore::<u32>::with_limit_and_options(3, crowded(fairness));
         let held = permits.acquire_many(&1, 2, Wait::now()).unwrap();
-        thread::scope(|scope| {
+        threads(|scope| {
             let heavy = scope.spawn(|| permits.acquire_many(&1, 3, Wait::forever()).map(drop));
             until(|| permits.waiters(&1) == 1);
             let timed = scope.spawn(|| permits.acquire_many(&1, 3, Duration::MAX).map(drop));
@@ -197,7 +196,7 @@ fn limits_that_change_beside_everything_else() {
             let permits = KeyedSemaphore::<u64>::with_limit_and_options(MOST, crowded(fairness));
             let inside = [(); 3].map(|()| AtomicUsize::new(0));
             let done = AtomicUsize::new(0);
-            thread::scope(|scope| {
+            threads(|scope| {
                 for thread in 0..6 {
                     let (permits, inside, done) = (&permits, &inside, &done);
                     scope.spawn(move || {
@@ -285,7 +284,7 @@ fn a_free_key_is_refused_while_a_function_is_replaced() {
         for _ in 0..rounds(2_000) {
             let permits = KeyedSemaphore::<u32>::with_limit_by(|_| 1);
             let both = Barrier::new(2);
-            thread::scope(|scope| {
+            threads(|scope| {
                 scope.spawn(|| {
                     both.meet();
                     permits.set_limit(3);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perkey::{AcquireError, KeyedLock, KeyedLockGuard, KeyedSemaphore, Options, Wait};
 
-use crate::support::{Oracle, elsewhere, panic_message, rounds, until, watched};
+use crate::support::{Oracle, elsewhere, panic_message, rounds, threads, until, watched};
 
 fn reentrant() -> Options {
     Options::new().reentrant(true).name("again")
@@ -39,7 +39,7 @@ fn a_waiter_enters_when_all_guards_are_gone_and_not_before() {
         let oracle = Oracle::exclusive();
         for hand_over in [false, true] {
             let (outer, inner) = (locks.lock(&1), locks.lock(&1));
-            std::thread::scope(|scope| {
+            threads(|scope| {
                 scope.spawn(|| locks.with_key(&1, || oracle.visit(1, || ())));
                 until(|| locks.waiters(&1) == 1);
                 // In any order; and handing over what is still held hands nothing over.
@@ -87,7 +87,7 @@ fn threads_that_nest_exclude_each_other() {
     watched(|| {
         let locks = KeyedLock::<usize>::with_options(reentrant());
         let oracles = [(); 3].map(|()| Oracle::exclusive());
-        std::thread::scope(|scope| {
+        threads(|scope| {
             for thread in 0..8 {
                 let (locks, oracles) = (&locks, &oracles);
                 scope.spawn(move || {

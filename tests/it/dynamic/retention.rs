@@ -1,13 +1,12 @@
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::Duration;
 
 use perkey::{KeyedLock, KeyedSemaphore, Options, Wait};
 
 use crate::support::watched_in_both_modes;
-use crate::support::{Oracle, Random, crowded, elsewhere, panics, quiet_panic, rounds, spin, until, watched};
+use crate::support::{Oracle, Random, crowded, elsewhere, panics, quiet_panic, rounds, spin, threads, until, watched};
 
 fn kept() -> Options {
     Options::new().idle_ttl(Duration::ZERO)
@@ -72,7 +71,7 @@ fn what_is_held_or_waited_for_is_never_swept() {
         let locks = KeyedLock::<u32>::with_options(crowded(fairness).idle_ttl(Duration::ZERO));
         let oracle = Oracle::exclusive();
         let held = locks.lock(&1);
-        thread::scope(|scope| {
+        threads(|scope| {
             for waiters in 1..=3 {
                 scope.spawn(|| locks.with_key(&1, || oracle.visit(1, || ())));
                 until(|| locks.waiters(&1) == waiters);
@@ -225,7 +224,7 @@ fn a_sweep_lets_two_in() {
         let exclusive: Vec<Oracle> = (0..KEYS).map(|_| Oracle::exclusive()).collect();
         let shared: Vec<Oracle> = (0..KEYS).map(|_| Oracle::new(2)).collect();
         let done = AtomicUsize::new(0);
-        thread::scope(|scope| {
+        threads(|scope| {
             for thread in 0..6 {
                 let (locks, permits, exclusive, shared, done) = (&locks, &permits, &exclusive, &shared, &done);
                 scope.spawn(move || {

@@ -9,7 +9,7 @@ use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedLockGuard, KeyedPe
 use static_assertions::assert_not_impl_any;
 
 use crate::support::{
-    Barrier, Oracle, Random, crowded, elsewhere, rounds, slow_to_park, soon, spin, threads, until, watched,
+    Barrier, Oracle, Random, SHORT, crowded, elsewhere, rounds, slow_to_park, soon, spin, threads, until, watched,
     watched_in_both_modes, work,
 };
 
@@ -74,7 +74,8 @@ fn a_grant_that_meets_a_timeout_or_a_cancellation_is_lost() {
         assert_eq!((permits.len(), permits.available_permits(&1)), (0, LIMIT));
         let counts = [granted, timed_out, cancelled].map(AtomicUsize::into_inner);
         println!("{fairness:?}: [granted, timed out, cancelled] = {counts:?}");
-        assert!(counts.iter().all(|&count| count > 0), "nothing met: {counts:?}");
+        // In a few hundred calls that is chance.
+        assert!(SHORT || counts.iter().all(|&count| count > 0), "nothing met: {counts:?}");
     });
 }
 
