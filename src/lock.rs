@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::owners::thread_number;
 use crate::status::KeyStatus;
 use crate::table::{Ask, HasTable, Held, Kind, Table};
+use crate::unwind::holding;
 use crate::wait::Wait;
 
 /// A lock per key: at most one thread holds a key, and different keys are held side by side.
@@ -441,8 +442,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let _guard = self.lock(key);
-        work()
+        holding(self.lock(key), |_| work())
     }
 
     /// Runs `work` if `key` can be locked without waiting; `None` if not.
@@ -465,8 +465,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let _guard = self.try_lock(key)?;
-        Some(work())
+        Some(holding(self.try_lock(key)?, |_| work()))
     }
 
     /// Runs `work` while `key` is locked, waiting for it as `wait` allows. The time limit is for the wait, not for `work`.
@@ -497,8 +496,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let _guard = self.lock_with(key, wait)?;
-        Ok(work())
+        Ok(holding(self.lock_with(key, wait)?, |_| work()))
     }
 
     /// Locks every one of `keys`, waiting until all are held.
@@ -601,8 +599,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        let _guard = self.lock_keys(keys);
-        work()
+        holding(self.lock_keys(keys), |_| work())
     }
 
     /// Whether anybody holds `key`. Another thread may change that before you look at the answer.

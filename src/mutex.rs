@@ -17,6 +17,7 @@ use crate::options::Options;
 use crate::owners::thread_number;
 use crate::status::KeyStatus;
 use crate::table::{Ask, HasTable, Held, Kind, Table};
+use crate::unwind::holding;
 use crate::wait::Wait;
 
 /// A lock per key that owns a value per key: a map whose values are reached by locking their keys, one by one.
@@ -469,7 +470,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        work(&mut self.lock(key))
+        holding(self.lock(key), |value| work(value))
     }
 
     /// Runs `work` on the value of `key` if it can be locked without waiting; `None` if not.
@@ -489,7 +490,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        Some(work(&mut *self.try_lock(key)?))
+        Some(holding(self.try_lock(key)?, |value| work(value)))
     }
 
     /// Runs `work` on the value of `key` while it is locked, waiting for it as `wait` allows. The time limit is for the wait,
@@ -519,7 +520,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        Ok(work(&mut *self.lock_with(key, wait)?))
+        Ok(holding(self.lock_with(key, wait)?, |value| work(value)))
     }
 
     /// Locks every one of `keys`, waiting until all are held; the guard gives access to the value of each.
@@ -621,7 +622,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
         V: Clone,
     {
-        self.lock_present(key)?.clone()
+        holding(self.lock_present(key)?, |value| (**value).clone())
     }
 
     /// Gives `key` a value, and returns the one it had. Waits for a key that is held.
@@ -643,7 +644,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        self.lock(key).replace(value)
+        holding(self.lock(key), |slot| slot.replace(value))
     }
 
     /// Takes the value of `key` away, and returns it. Waits for a key that is held.
@@ -667,7 +668,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        self.lock_present(key)?.take()
+        holding(self.lock_present(key)?, |value| value.take())
     }
 
     /// Locks `key` if it has an entry: one that has none has no value, and is not worth making one.

@@ -13,6 +13,7 @@ use crate::limit::{Limit, Source, clamp};
 use crate::options::Options;
 use crate::status::KeyStatus;
 use crate::table::{Ask, HasTable, Held, Kind, Table};
+use crate::unwind::holding;
 use crate::wait::Wait;
 
 /// The `N` of a [`KeyedSemaphore`] whose limit is chosen at run time.
@@ -630,8 +631,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let _permit = self.acquire(key);
-        work()
+        holding(self.acquire(key), |_| work())
     }
 
     /// Runs `work` if a permit of `key` can be had without waiting; `None` if not.
@@ -654,8 +654,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let _permit = self.try_acquire(key)?;
-        Some(work())
+        Some(holding(self.try_acquire(key)?, |_| work()))
     }
 
     /// Runs `work` with a permit of `key`, waiting for it as `wait` allows. The time limit is for the wait, not for
@@ -687,8 +686,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let _permit = self.acquire_with(key, wait)?;
-        Ok(work())
+        Ok(holding(self.acquire_with(key, wait)?, |_| work()))
     }
 
     /// How many permits `key` has in all. Of a key that is absent a [`Limit::by_key`] is asked.

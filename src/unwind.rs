@@ -1,4 +1,4 @@
-//! Work that goes on to its end, whatever panics.
+//! What has to hold when something panics.
 
 use std::any::Any;
 use std::mem;
@@ -33,4 +33,14 @@ impl FirstPanic {
             resume_unwind(panic);
         }
     }
+}
+
+/// Runs `work` while `guard` lives.
+///
+/// Not `let _guard = ..; work()`: if the guard's `Drop` panics then, by a key whose `Drop` does, what `work` gave is leaked.
+#[inline]
+pub(crate) fn holding<G, R>(mut guard: G, work: impl FnOnce(&mut G) -> R) -> R {
+    let result = work(&mut guard);
+    drop(guard);
+    result
 }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use perkey::{KeyedLock, KeyedSemaphore, Options, Wait};
+use perkey::{KeyedLock, KeyedMutex, KeyedSemaphore, Options, Wait};
 
-use crate::support::{crowded, elsewhere, quiet_panic, threads, until, watched, watched_in_both_modes};
+use crate::support::{crowded, elsewhere, panics, quiet_panic, threads, until, watched, watched_in_both_modes};
 
 /// How often a key's methods ran.
 #[derive(Default)]
@@ -465,4 +465,38 @@ fn a_key_that_calls_its_table_when_a_snapshot_of_it_panics() {
         assert_eq!(locks.len(), 3);
         drop(guards);
     });
+}
+
+/// The key's `Drop` panics at the end of a call that returns something: that is dropped, and no leak.
+#[test]
+fn a_panic_at_the_release_leaks_no_result() {
+    let alive = Arc::new(());
+    let fuse = Arc::new(Fuse::default());
+    let key = Hostile::new(1, &fuse);
+    let locks = KeyedLock::<Hostile>::new();
+    let permits = KeyedSemaphore::<Hostile, 1>::new();
+    let values = KeyedMutex::<Hostile, Arc<()>>::new();
+    let result = || Arc::clone(&alive);
+    let calls: [&dyn Fn(); 11] = [
+        &|| drop(locks.with_key(&key, result)),
+        &|| drop(locks.try_with_key(&key, result)),
+        &|| drop(locks.with_key_within(&key, Wait::forever(), result)),
+        &|| drop(locks.with_keys([&key], result)),
+        &|| drop(permits.with_key(&key, result)),
+        &|| drop(permits.try_with_key(&key, result)),
+        &|| drop(permits.with_key_within(&key, Wait::forever(), result)),
+        &|| drop(values.with_key(&key, |_| result())),
+        &|| drop(values.try_with_key(&key, |_| result())),
+        &|| drop(values.with_key_within(&key, Wait::forever(), |_| result())),
+        &|| drop(values.remove(&key)),
+    ];
+    for (n, call) in calls.into_iter().enumerate() {
+        if n == 10 {
+            values.insert(&key, result());
+        }
+        fuse.arm(Call::Drop, 1);
+        assert!(panics(call), "call {n}");
+        assert_eq!(Arc::strong_count(&alive), 1, "call {n} leaked its result");
+        assert!(locks.is_empty() && permits.is_empty() && values.is_empty());
+    }
 }
