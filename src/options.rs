@@ -28,8 +28,8 @@ pub enum Fairness {
     #[default]
     Eventual,
     /// Nobody who has queued is ever overtaken: who asks while others wait queues behind them, and a release hands the
-    /// key straight to the head of the queue. (A thread queues after it has looked again for a microsecond or so, and lets
-    /// others run a few times before it parks.) Under contention most hand-overs cost a context switch.
+    /// key straight to the head of the queue. (A thread queues after it has looked again for a microsecond or so.) Under
+    /// contention each hand-over costs a context switch.
     Fifo,
 }
 

@@ -16,10 +16,7 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use crate::fault::{Fault, planted};
-use crate::sync::{Condvar, Mutex, thread_local, yield_now};
-
-/// So many times [`Waiter::linger`] lets other threads run.
-const LINGERING: u32 = if cfg!(loom) { 0 } else { 16 };
+use crate::sync::{Condvar, Mutex, thread_local};
 
 pub(crate) struct Waiter {
     thread: Thread,
@@ -41,17 +38,6 @@ impl Waiter {
     pub(crate) fn ring(&self) {
         *self.rung.lock() = true;
         self.bell.notify_one();
-    }
-
-    /// Lets other threads run until a ring, for as long as it would take to park and to be woken at most: where keys go from
-    /// hand to hand, most rings come meanwhile.
-    pub(crate) fn linger(&self) {
-        for _ in 0..LINGERING {
-            if *self.rung.lock() {
-                return;
-            }
-            yield_now();
-        }
     }
 
     /// Blocks until a ring or the deadline, and clears the signal. False if the deadline came without a ring.

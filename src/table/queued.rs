@@ -6,7 +6,6 @@ use super::{Hold, Table};
 use crate::cancel::Registration;
 use crate::content::Content;
 use crate::error::AcquireError;
-use crate::options::Fairness;
 use crate::slot::{Ticket, Verdict};
 use crate::wait::{Deadline, Wait};
 use crate::waiter::OwnWaiter;
@@ -40,10 +39,6 @@ impl<K, S, C: Content> Queued<'_, K, S, C> {
         loop {
             if wait.is_cancelled() {
                 return self.give_up(AcquireError::Cancelled);
-            }
-            // Not under `Eventual`: a waiter that runs takes part in every release, and parking it makes them cheaper.
-            if self.table.fairness == Fairness::Fifo {
-                self.waiter.linger();
             }
             if !self.waiter.park(deadline) {
                 return self.give_up(AcquireError::Timeout);
