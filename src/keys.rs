@@ -8,20 +8,25 @@ use crate::content::Content;
 use crate::error::AcquireError;
 use crate::table::{Ask, HasTable, Hold, Kind};
 use crate::unwind::survive;
-use crate::wait::Wait;
+use crate::wait::{Deadline, Wait};
+
+/// So many holds are looked through one by one.
+const FEW: usize = 16;
 
 /// Several keys that are held, until drop.
 pub(crate) struct HeldKeys<T: HasTable<Content = C>, C: Content = ()> {
     owner: T,
     /// In the order in which they were taken.
     holds: Vec<Hold<C>>,
+    /// Places in `holds` by the ids of slots, if there are many and somebody is going to look for them.
+    by_id: Vec<(u64, usize)>,
 }
 
 impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
     /// No keys yet.
     #[inline]
     pub(crate) fn none(owner: T) -> Self {
-        Self { owner, holds: Vec::new() }
+        Self { owner, holds: Vec::new(), by_id: Vec::new() }
     }
 
     /// Takes every key, waiting for all of them without limit. The error is `WouldDeadlock`.
@@ -40,7 +45,7 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
     {
         sorted(keys, |keys| match self.take_free(keys, location) {
             [] => Ok(()),
-            rest => self.wait_for(rest, location, &Wait::FOREVER),
+            rest => self.wait_for(rest, location, &Wait::FOREVER, Deadline::Never),
         })
     }
 
@@ -59,9 +64,11 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
         if wait.is_cancelled() {
             return Err(AcquireError::Cancelled);
         }
+        // The time runs from the call, and the iterator may take some.
+        let deadline = wait.deadline();
         sorted(keys, |keys| match self.take_free(keys, location) {
             [] => Ok(()),
-            rest => self.wait_for(rest, location, wait),
+            rest => self.wait_for(rest, location, wait, deadline),
         })
     }
 
@@ -91,6 +98,7 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
         keys: &[&Q],
         location: &'static Location<'static>,
         wait: &Wait,
+        deadline: Deadline,
     ) -> Result<(), AcquireError>
     where
         T::Key: Borrow<Q>,
@@ -102,11 +110,36 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
         for key in keys {
             table.check_not_owned(*key, ask)?;
         }
-        let deadline = wait.deadline();
+        if deadline == Deadline::Passed {
+            return Err(AcquireError::Busy);
+        }
         for key in keys {
             self.holds.push(table.acquire_by(*key, ask, wait, Some(deadline))?);
         }
         Ok(())
+    }
+
+    /// Makes [`in_hand`](Self::in_hand) fast where there are many keys.
+    pub(crate) fn index(&mut self) {
+        if self.holds.len() > FEW {
+            self.by_id = self.holds.iter().enumerate().map(|(place, hold)| (hold.id(), place)).collect();
+            self.by_id.sort_unstable();
+        }
+    }
+
+    /// The place of the slot of `key` among those held, if it is one of them.
+    fn place<Q>(&self, key: &Q) -> Option<usize>
+    where
+        T::Key: Borrow<Q>,
+        T::Hasher: BuildHasher,
+        Q: ?Sized + Hash + Eq,
+    {
+        let id = self.owner.table().id_of(key)?;
+        if self.by_id.is_empty() {
+            return self.holds.iter().position(|hold| hold.id() == id);
+        }
+        let found = self.by_id.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.by_id[found].1)
     }
 
     /// What is in hand of `key`, if it is one of those held.
@@ -116,30 +149,41 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq,
     {
-        let id = self.owner.table().id_of(key)?;
-        self.holds.iter().find(|hold| hold.is_in(id)).map(|hold| &hold.in_hand)
+        self.place(key).map(|place| &self.holds[place].in_hand)
+    }
+
+    /// As [`in_hand`](Self::in_hand), to be changed.
+    pub(crate) fn in_hand_mut<Q>(&mut self, key: &Q) -> Option<&mut C::InHand>
+    where
+        T::Key: Borrow<Q>,
+        T::Hasher: BuildHasher,
+        Q: ?Sized + Hash + Eq,
+    {
+        self.place(key).map(|place| &mut self.holds[place].in_hand)
     }
 
     /// What is in hand of each of `keys`, if it is one of those held.
     ///
     /// # Panics
     ///
-    /// If two of the keys are the same.
-    pub(crate) fn in_hand_mut<Q, const N: usize>(&mut self, keys: [&Q; N]) -> [Option<&mut C::InHand>; N]
+    /// If two of the keys are the same, and held.
+    #[track_caller]
+    pub(crate) fn in_hands_mut<Q, const N: usize>(&mut self, keys: [&Q; N]) -> [Option<&mut C::InHand>; N]
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq,
     {
-        let ids = keys.map(|key| self.owner.table().id_of(key));
-        for (position, id) in ids.iter().enumerate() {
-            assert!(id.is_none() || !ids[..position].contains(id), "the same key was asked for twice");
-        }
-        let mut found = [const { None }; N];
-        for hold in &mut self.holds {
-            if let Some(position) = ids.iter().position(|id| id.is_some_and(|id| hold.is_in(id))) {
-                found[position] = Some(&mut hold.in_hand);
-            }
+        let places = keys.map(|key| self.place(key));
+        let mut sorted: Vec<(usize, usize)> =
+            places.iter().enumerate().filter_map(|(nth, place)| Some(((*place)?, nth))).collect();
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|pair| pair[0].0 != pair[1].0), "one of the keys was asked for twice");
+        let (mut found, mut rest, mut passed) = ([const { None }; N], &mut self.holds[..], 0);
+        for (place, nth) in sorted {
+            let (hold, behind) = rest[place - passed..].split_first_mut().expect("the place of a hold");
+            (rest, passed) = (behind, place + 1);
+            found[nth] = Some(&mut hold.in_hand);
         }
         found
     }

@@ -28,7 +28,7 @@
 //! connection pool), a [`KeyedLock`] leaves nothing behind. A [`KeyedSemaphore`] of 1 is a lock without an owner: use it only
 //! where permits move between threads as `Arc` permits anyway.
 //!
-//! All have the same families of calls:
+//! They have the same families of calls, as far as these make sense for the type:
 //!
 //! | call | waits | if it does not get the key |
 //! |---|---|---|

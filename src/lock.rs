@@ -35,7 +35,7 @@ use crate::wait::Wait;
 ///
 /// # Re-entry
 ///
-/// A thread that asks for a key it holds by a [`KeyedLockGuard`] would wait for itself for ever. That is an error, found
+/// A thread that asks for a key it holds by a [`KeyedLockGuard`] or a [`KeyedLockKeysGuard`] would wait for itself for ever. That is an error, found
 /// at once: [`lock`](Self::lock), [`lock_arc`](Self::lock_arc) and [`with_key`](Self::with_key) panic, the `try_` calls
 /// give `None`, and the calls that take a [`Wait`] give [`WouldDeadlock`](AcquireError::WouldDeadlock).
 /// An [`ArcKeyedLockGuard`] may move between threads and has no owner: a thread that asks again for a key that it holds
@@ -217,8 +217,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     ///
     /// # Panics
     ///
-    /// If this thread already holds `key` by a [`KeyedLockGuard`], and the table is not [reentrant](Options::reentrant): the
-    /// wait could never end.
+    /// If this thread already holds `key` by a [`KeyedLockGuard`] or a [`KeyedLockKeysGuard`], and the table is not
+    /// [reentrant](Options::reentrant): the wait could never end.
     ///
     /// # Examples
     ///
@@ -335,7 +335,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     ///
     /// # Panics
     ///
-    /// If this thread already holds `key` by a [`KeyedLockGuard`].
+    /// If this thread already holds `key` by a [`KeyedLockGuard`] or a [`KeyedLockKeysGuard`].
     ///
     /// # Examples
     ///
@@ -390,7 +390,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     /// # Errors
     ///
     /// Those of [`lock_with`](Self::lock_with); [`WouldDeadlock`](AcquireError::WouldDeadlock) if this thread holds `key`
-    /// by a [`KeyedLockGuard`].
+    /// by a [`KeyedLockGuard`] or a [`KeyedLockKeysGuard`].
     ///
     /// # Examples
     ///
@@ -501,7 +501,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
 
     /// Locks every one of `keys`, waiting until all are held.
     ///
-    /// They are taken one after the other, in their order ([`Ord`]), each once however often it is named. So calls that name
+    /// They are taken one after the other, in their order ([`Ord`], which has to agree with `Eq`), each once however often it
+    /// is named. So calls that name
     /// the same keys in different orders cannot wait for each other; a thread that takes single keys beside such a call
     /// must keep to that order too. While it waits for one, the keys before it are held already. They are released in
     /// reverse order. No keys are a guard over nothing.
@@ -509,8 +510,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     /// # Panics
     ///
     /// If this thread already holds one of `keys` by a [`KeyedLockGuard`] or a [`KeyedLockKeysGuard`], even if the table is
-    /// [reentrant](Options::reentrant); none is taken then. If the iterator panics, or a key's code does, what was taken is
-    /// given back.
+    /// [reentrant](Options::reentrant). Nothing is waited for then; free keys before it may be taken for a moment, and are
+    /// given back. If the iterator panics, or a key's code does, what was taken is given back too.
     ///
     /// # Examples
     ///
@@ -539,6 +540,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     {
         let mut guard = KeyedLockKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
         if let Err(error) = guard.held.take(keys, Location::caller()) {
+            // Now, because what this gives back may panic too.
+            drop(guard);
             panic!("{error}");
         }
         guard
@@ -621,8 +624,8 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         self.table.query(key, |slot| slot.taken() > 0).unwrap_or(false)
     }
 
-    /// Whether this thread holds `key` by a [`KeyedLockGuard`]. A hold by an [`ArcKeyedLockGuard`] has no owner and does
-    /// not count.
+    /// Whether this thread holds `key` by a [`KeyedLockGuard`] or a [`KeyedLockKeysGuard`]. A hold by an
+    /// [`ArcKeyedLockGuard`] has no owner and does not count.
     ///
     /// # Examples
     ///

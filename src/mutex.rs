@@ -178,15 +178,15 @@ impl<K, V, S> KeyedMutex<K, V, S> {
     }
 
     /// Shows every value to `keep`, one after the other, and drops those it answers `false` for. Skips the keys that
-    /// somebody holds, and returns how many it skipped: 0 means that it saw all.
+    /// somebody holds or waits for, and returns how many it skipped: 0 means that it saw all.
     ///
     /// A key is held while `keep` looks at its value. Waits for nobody; keys that come meanwhile may be missed. For
-    /// [`Options::idle_ttl`] a visit is no use: a value that nobody else asks for still goes in time. Keys are cloned under
-    /// the lock of their shard.
+    /// [`Options::idle_ttl`] a visit is no use, so it does not make a value stay longer (but a sweep skips the key that
+    /// `keep` looks at just then). Keys are cloned under the lock of their shard.
     ///
     /// # Panics
     ///
-    /// With the panic of `keep`, or of a value's `Drop`. The values not seen by then stay.
+    /// With the panic of `keep`, of a key's `Clone` or `Drop`, or of a value's `Drop`. The values not seen by then stay.
     ///
     /// # Examples
     ///
@@ -530,8 +530,9 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
     ///
     /// # Panics
     ///
-    /// If this thread already holds one of `keys` by a [`KeyedMutexGuard`] or a [`KeyedMutexKeysGuard`]; none is taken then.
-    /// If the iterator panics, or a key's code does, what was taken is given back.
+    /// If this thread already holds one of `keys` by a [`KeyedMutexGuard`] or a [`KeyedMutexKeysGuard`]. Nothing is waited for
+    /// then; free keys before it may be taken for a moment, and are given back. If the iterator panics, or a key's code does,
+    /// what was taken is given back too.
     ///
     /// # Examples
     ///
@@ -558,8 +559,11 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
     {
         let mut guard = KeyedMutexKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
         if let Err(error) = guard.held.take(keys, Location::caller()) {
+            // Now, because what this gives back may panic too.
+            drop(guard);
             panic!("{error}");
         }
+        guard.held.index();
         guard
     }
 
@@ -595,6 +599,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
     {
         let mut guard = KeyedMutexKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
         guard.held.take_with(keys, Location::caller(), &wait.into())?;
+        guard.held.index();
         Ok(guard)
     }
 
@@ -970,15 +975,14 @@ impl<K, V, S: BuildHasher> KeyedMutexKeysGuard<'_, K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        let [value] = self.held.in_hand_mut([key]);
-        value
+        self.held.in_hand_mut(key)
     }
 
     /// As [`get_mut`](Self::get_mut), for several keys at once.
     ///
     /// # Panics
     ///
-    /// If two of `keys` are the same key, and it is one of those held.
+    /// If two of `keys` are the same, and that is one of those held.
     ///
     /// # Examples
     ///
@@ -990,12 +994,13 @@ impl<K, V, S: BuildHasher> KeyedMutexKeysGuard<'_, K, V, S> {
     /// }
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn get_disjoint_mut<Q, const N: usize>(&mut self, keys: [&Q; N]) -> [Option<&mut Option<V>>; N]
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        self.held.in_hand_mut(keys)
+        self.held.in_hands_mut(keys)
     }
 }
 

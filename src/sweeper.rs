@@ -74,14 +74,14 @@ impl<K: Send + Sync + 'static, const N: usize, S: Send + Sync + 'static> Sweep f
 /// A background thread that sweeps tables, for as long as this is kept.
 ///
 /// It keeps no table alive. When all of its tables are gone it ends within a tick; dropping it ends it at once, or when the
-/// sweep that runs is done. It survives keys whose `Drop` panics in a sweep; the panic is reported by the panic hook, as any
-/// is. (A table that is dropped with two such keys in it ends the process, on this thread as on any.)
+/// sweep that runs is done. It survives keys and values whose `Drop` panics in a sweep; the panic is reported by the panic
+/// hook, as any is. (A table that is dropped with two such in it ends the process, on this thread as on any.)
 ///
 /// # Deadlocks
 ///
-/// Dropping the sweeper waits for its thread, and that may be dropping a key: do not drop it while you hold something that
-/// the `Drop` of a key waits for. On the sweeper's own thread it does not wait. Two sweepers that are each owned by a key of
-/// the other's table would wait for each other.
+/// Dropping the sweeper waits for its thread, and that may be dropping a key or a value: do not drop it while you hold
+/// something that such a `Drop` waits for. On the sweeper's own thread it does not wait. Two sweepers that are each owned by
+/// a key or a value of the other's table would wait for each other.
 ///
 /// # Examples
 ///

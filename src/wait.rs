@@ -191,6 +191,11 @@ impl Wait {
         self.tokens().any(CancellationToken::is_cancelled)
     }
 
+    /// Whether nothing ends the wait but the grant.
+    pub(crate) fn is_endless(&self) -> bool {
+        matches!(self.time, Time::Forever) && self.token.is_none()
+    }
+
     /// Whether a request may queue behind `waiters` others.
     pub(crate) fn may_queue_behind(&self, waiters: usize) -> bool {
         waiters < self.max_queued

@@ -233,8 +233,9 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let mut in_hand = C::InHand::default();
         let (mut asked, mut owned) = (0, None);
         // Under `Fifo` a request takes its place before others run. Nor does it yield there: with other processes around,
-        // hand-overs then take ten times as long as by parking.
-        let looks = if self.fairness == Fairness::Fifo { SPINS } else { SPINS + YIELDS };
+        // hand-overs then take ten times as long as by parking. One with a limit keeps to it: a yield may take long.
+        let yields = self.fairness != Fairness::Fifo && wait.is_endless();
+        let looks = if yields { SPINS + YIELDS } else { SPINS };
         let mut round = 0;
         let (id, ticket, waiter) = loop {
             let refused = |refusal: Refusal<'_>| {

@@ -80,8 +80,10 @@ mod tests {
     use super::*;
     use crate::content::Value;
     use crate::limit::Source;
-    use crate::options::Options;
-    use crate::table::{Ask, HasTable, Held, Kind};
+    use crate::options::{Fairness, Options};
+    use crate::slot::Request;
+    use crate::table::{Ask, HasTable, Held, Kind, Seat};
+    use crate::waiter::OwnWaiter;
 
     struct Keys(Table<u32, std::hash::RandomState>);
 
@@ -167,6 +169,28 @@ mod tests {
         assert_eq!(table.retain(|_, _| false), 0);
         assert_eq!((sweep(159), sweep(160)), (0, 1));
         assert_eq!(table.len(), 0);
+    }
+
+    /// A key that is free and has a rung waiter is about to be used: it is no business of `retain`, and is idle from the time
+    /// when the waiter leaves.
+    #[test]
+    fn retain_skips_a_key_that_is_waited_for() {
+        let table: Table<u32, _, Value<u32>> = Table::new("Values", Source::Same(1), Options::new().idle_ttl(TTL));
+        let (base, location) = (Instant::now(), std::panic::Location::caller());
+        let sweep = |secs| table.sweep_at(|| base + Duration::from_secs(secs));
+        let mut hold = table.acquire(&1, Ask { weight: 1, kind: Kind::Permit, location }).unwrap();
+        hold.in_hand = Some(7);
+        let (hash, id) = (hold.hash, hold.id());
+        let waiter = OwnWaiter::take();
+        let seat = Seat { waiter: waiter.share(), since: now(), location };
+        let request = Request { weight: 1, owner: 0 };
+        let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, request, seat, now()));
+        assert_eq!((sweep(0), sweep(100)), (0, 0));
+        table.release(&mut hold, false);
+        assert_eq!(table.retain(|_, _| unreachable!("it is waited for")), 1);
+        table.change(hash, id, |entry, bells| entry.abandon(ticket, bells, &mut None));
+        assert_eq!(sweep(200), 0, "seen first");
+        assert_eq!((sweep(259), sweep(260)), (0, 1));
     }
 
     #[test]

@@ -16,9 +16,9 @@ pub(crate) struct Hold<C: Content> {
 }
 
 impl<C: Content> Hold<C> {
-    /// Whether the hold is in the slot with this id.
-    pub(crate) fn is_in(&self, id: u64) -> bool {
-        self.id == id
+    /// The id of the slot.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 }
 

@@ -1,10 +1,11 @@
 //! The keys that are there, and a visit of their values.
 
-use super::{Hold, Table};
+use super::{Entry, Hold, Table};
 use crate::content::{Content, Value};
 use crate::owners::thread_number;
 use crate::slot::Request;
 use crate::sync::{for_each, now};
+use crate::unwind::FirstPanic;
 
 /// An entry that is looked at by [`Table::retain`]: held, and given back as if nobody had used it.
 struct Visit<'a, K, S, V> {
@@ -35,7 +36,8 @@ impl<K, S, C: Content> Table<K, S, C> {
 }
 
 impl<K, S, V> Table<K, S, Value<V>> {
-    /// Shows every value whose key is free to `keep`, and drops those that it does not want. How many keys were held.
+    /// Shows every value to `keep`, and drops those that it does not want; skips keys that are held or waited for, and returns how
+    /// many those were.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) -> usize
     where
         K: Clone,
@@ -45,36 +47,41 @@ impl<K, S, V> Table<K, S, Value<V>> {
             let _one_at_a_time = self.scan.lock();
             for_each(&self.map, |stored, _| entries.push((stored.hash, stored.id)));
         }
-        let mut held = 0;
+        let mut skipped = 0;
         for (hash, id) in entries {
-            let Some((key, mut visit)) = self.visit(hash, id, &mut held) else { continue };
+            let Some((key, mut visit)) = self.visit(hash, id, &mut skipped) else { continue };
             let value = &mut visit.hold.in_hand;
             let unwanted = value.take_if(|value| !keep(&key, value));
-            // Its `Drop` may call the table, for this key as for any.
-            drop(visit);
-            drop(unwanted);
+            // The value goes when its key is free: its `Drop` may call the table for that key too.
+            let mut panic = FirstPanic::default();
+            panic.catch(|| drop(visit));
+            panic.catch(|| drop(key));
+            panic.catch(|| drop(unwanted));
+            panic.resume();
         }
-        held
+        skipped
     }
 
-    /// Takes the entry, if it is free and has a value.
-    fn visit(&self, hash: u64, id: u64, held: &mut usize) -> Option<(K, Visit<'_, K, S, V>)>
+    /// Takes the entry, if it has a value and nobody holds it or waits for it.
+    fn visit(&self, hash: u64, id: u64, skipped: &mut usize) -> Option<(K, Visit<'_, K, S, V>)>
     where
         K: Clone,
     {
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
         let (stored, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id)?;
-        let entry = entry.get_mut();
-        if entry.slot.is_idle() && !entry.content.is_kept() {
+        let Entry { slot, content } = entry.get_mut();
+        if !slot.is_idle() {
+            *skipped += 1;
+            return None;
+        }
+        if !content.is_kept() {
             return None;
         }
         let key = stored.key.clone();
-        let idle_since = entry.slot.last_sweep();
-        if !entry.slot.try_take(Request { weight: 1, owner: thread_number() }, now) {
-            *held += 1;
-            return None;
-        }
-        let hold = Hold { hash, id, weight: 1, in_hand: entry.content.take() };
+        let idle_since = slot.last_sweep();
+        let taken = slot.try_take(Request { weight: 1, owner: thread_number() }, now);
+        debug_assert!(taken, "an idle slot is free");
+        let hold = Hold { hash, id, weight: 1, in_hand: content.take() };
         Some((key, Visit { table: self, hold, idle_since }))
     }
 }

@@ -4,11 +4,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use perkey::{AcquireError, CancellationToken, Fairness, KeyedMutex, KeyedMutexGuard, Options, Sweep, Sweeper, Wait};
+use perkey::{
+    AcquireError, ArcKeyedMutexGuard, CancellationToken, Fairness, KeyedMutex, KeyedMutexGuard, Options, Sweep,
+    Sweeper, Wait,
+};
 
 use crate::keys::{Call, Counting, Counts, Fuse, Hostile};
 use crate::support::{
@@ -532,7 +535,16 @@ fn re_entry_is_found() {
     assert!(values.is_locked_by_current_thread(&1));
     assert!(values.try_lock(&1).is_none() && values.try_lock_arc(&1).is_none());
     assert!(values.try_lock_for(&1, Duration::MAX).is_none());
-    assert!(matches!(values.lock_with(&1, Wait::forever()), Err(AcquireError::WouldDeadlock(_))));
+    let errors = [
+        values.lock_with(&1, Wait::forever()).map(drop),
+        values.lock_arc_with(&1, Wait::forever()).map(drop),
+        values.lock_keys_with([&1], Wait::forever()).map(drop),
+        values.with_key_within(&1, Wait::forever(), |_| ()),
+    ];
+    for (n, outcome) in errors.into_iter().enumerate() {
+        let Err(AcquireError::WouldDeadlock(deadlock)) = outcome else { panic!("call {n}: {outcome:?}") };
+        assert!(deadlock.location().file().ends_with("tests/it/mutex.rs"), "call {n}: {deadlock}");
+    }
     let calls: [&dyn Fn(); 6] = [
         &|| drop(values.lock(&1)),
         &|| drop(values.lock_arc(&1)),
@@ -544,7 +556,7 @@ fn re_entry_is_found() {
     for call in calls {
         let message = panic_message(call);
         assert!(message.contains("KeyedMutex \"balances\", key type u32"), "{message}");
-        assert!(message.contains("mutex.rs"), "it names where the call was made: {message}");
+        assert!(message.contains("tests/it/mutex.rs"), "it names where the call was made: {message}");
     }
     drop(guard);
     assert_eq!(values.remove(&1), Some(1));
@@ -578,4 +590,113 @@ fn memory_comes_back_after_a_spike() {
     values.shrink_to_fit();
     assert!((0..10).all(|key| values.get_cloned(&(key * 1_000)) == Some(key * 1_000)));
     assert_eq!(values.len(), 10);
+}
+
+/// By the end of `unlock` the waiter has the key and its value, whether it runs yet or not.
+#[test]
+fn a_fair_unlock_hands_the_value_over() {
+    watched_in_both_modes(|fairness| {
+        let values = Arc::new(KeyedMutex::<u32, u32>::with_options(crowded(fairness)));
+        values.insert(&1, 7);
+        let hands_over = |unlock: &mut dyn FnMut()| {
+            let may_go = AtomicBool::new(false);
+            threads(|scope| {
+                let waiter = scope.spawn(|| {
+                    let value = values.lock(&1);
+                    until(|| may_go.load(Ordering::Acquire));
+                    *value
+                });
+                until(|| values.waiters(&1) == 1);
+                unlock();
+                assert_eq!((values.waiters(&1), values.is_locked(&1)), (0, true));
+                assert!(values.try_lock(&1).is_none());
+                may_go.store(true, Ordering::Release);
+                assert_eq!(waiter.join().unwrap(), Some(7));
+            });
+        };
+        let mut guard = Some(values.lock(&1));
+        hands_over(&mut || guard.take().into_iter().for_each(KeyedMutexGuard::unlock_fair));
+        let mut guard = Some(values.lock_arc(&1));
+        hands_over(&mut || guard.take().into_iter().for_each(ArcKeyedMutexGuard::unlock_fair));
+    });
+}
+
+/// A key whose `Drop` uses the table that it is a key of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Calling {
+    id: u32,
+    /// Which of the tables.
+    mode: usize,
+}
+
+static TABLES_OF_CALLING: [OnceLock<KeyedMutex<Calling, u32>>; 2] = [OnceLock::new(), OnceLock::new()];
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        if let Some(table) = TABLES_OF_CALLING[self.mode].get() {
+            assert!(table.len() <= 3);
+            assert!(!table.is_locked_by_current_thread(self) || self.id == 0);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_calls_the_table_when_it_is_dropped() {
+    watched_in_both_modes(|fairness| {
+        let mode = usize::from(fairness == Fairness::Fifo);
+        let values = TABLES_OF_CALLING[mode].get_or_init(|| KeyedMutex::with_options(swept_at_once(fairness)));
+        let keys: Vec<Calling> = (0..3).map(|id| Calling { id, mode }).collect();
+        keys.iter().for_each(|key| assert!(values.insert(key, 1).is_none()));
+        let held = values.lock(&keys[0]);
+        elsewhere(|| assert!(values.try_lock(&keys[0]).is_none()));
+        assert_eq!(values.retain(|key, _| key.id == 1), 1);
+        drop(values.lock_keys(&keys[1..]));
+        drop(values.keys());
+        drop(held);
+        until(|| {
+            values.sweep();
+            values.is_empty()
+        });
+    });
+}
+
+/// Both the key and the value panic when they are dropped: one panic comes out, nothing stays held, and no more is lost.
+#[test]
+fn keys_and_values_that_panic_when_they_are_dropped() {
+    #[derive(PartialEq, Eq, Hash)]
+    struct Loud(u32, bool);
+    impl Clone for Loud {
+        fn clone(&self) -> Self {
+            Self(self.0, true)
+        }
+    }
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            if self.1 {
+                quiet_panic();
+            }
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    struct LoudValue(Arc<AtomicUsize>);
+    impl Drop for LoudValue {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            quiet_panic();
+        }
+    }
+    let values = KeyedMutex::<Loud, LoudValue>::with_options(swept_at_once(Fairness::Eventual));
+    let keys: Vec<Loud> = (0..3).map(|id| Loud(id, false)).collect();
+    let fill = |values: &KeyedMutex<Loud, LoudValue>| {
+        keys.iter().for_each(|key| assert!(values.insert(key, LoudValue(Arc::clone(&dropped))).is_none()));
+    };
+    fill(&values);
+    assert!(panics(|| assert_eq!(values.sweep(), 0)));
+    assert_eq!((values.len(), dropped.swap(0, Ordering::Relaxed)), (0, 3), "all that go have been dropped");
+    let values = KeyedMutex::<Loud, LoudValue>::new();
+    fill(&values);
+    for left in [2, 1, 0] {
+        assert!(panics(|| assert_eq!(values.retain(|_, _| false), 0)));
+        assert_eq!((values.len(), dropped.load(Ordering::Relaxed)), (left, 3 - left));
+    }
 }

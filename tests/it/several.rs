@@ -448,3 +448,60 @@ fn values_of_other_keys_are_out_of_reach() {
     assert!(panic_message(|| guard.get_disjoint_mut([&1, &1]).is_empty()).contains("asked for twice"));
     drop(own);
 }
+
+/// A key that is named twice and not held is just not held, whether others have it in the table or not.
+#[test]
+fn a_key_that_is_named_twice_and_not_held_is_no_fault() {
+    let values = KeyedMutex::<u32, u32>::new();
+    let mut guard = values.lock_keys([&1, &2]);
+    assert_eq!(guard.get_disjoint_mut([&3, &3]), [None, None]);
+    elsewhere(|| assert!(values.insert(&3, 3).is_none()));
+    assert_eq!(guard.get_disjoint_mut([&3, &1, &3]), [None, Some(&mut None), None]);
+}
+
+#[test]
+fn values_of_many_keys_are_reached_by_their_keys() {
+    let values = KeyedMutex::<u32, u32>::new();
+    let keys: Vec<u32> = (0..20_000).rev().collect();
+    (0..100).for_each(|key| assert!(values.insert(&(key * 7), key * 7).is_none()));
+    let mut guard = values.lock_keys(&keys);
+    for key in &keys {
+        let value = guard.get_mut(key).expect("it is held");
+        assert_eq!(*value, (key % 7 == 0 && *key < 700).then_some(*key));
+        *value = Some(*key);
+    }
+    assert!(guard.get(&20_000).is_none());
+    let [last, none, first] = guard.get_disjoint_mut([&19_999, &20_000, &0]);
+    assert_eq!((last, none, first), (Some(&mut Some(19_999)), None, Some(&mut Some(0))));
+    drop(guard);
+    assert!(keys.iter().all(|key| values.get_cloned(key) == Some(*key)));
+}
+
+/// The iterator takes longer than the call may: the time was not up at the call, and is up now.
+#[test]
+fn the_time_runs_from_the_call() {
+    let locks = Arc::new(KeyedLock::<u32>::new());
+    let _taken = locks.lock_arc(&2);
+    for patient in [Duration::from_millis(1), Duration::from_millis(5)] {
+        let limit = Instant::now() + patient;
+        let slow = || [1, 2].iter().inspect(move |_| until(|| Instant::now() > limit));
+        assert_eq!(locks.lock_keys_with(slow(), Wait::until(limit)).unwrap_err(), AcquireError::Timeout);
+    }
+    let hour = Instant::now() + Duration::from_secs(3_600);
+    // One that is over at the call allows one attempt.
+    assert_eq!(locks.lock_keys_with([&1, &2], Wait::until(Instant::now())).unwrap_err(), AcquireError::Busy);
+    assert!(locks.lock_keys_with([&1, &3], Wait::until(hour)).is_ok());
+    assert_eq!(locks.len(), 1);
+}
+
+/// What was taken before one's own key is given back before the call panics.
+#[test]
+fn a_panic_of_a_key_that_is_given_back_does_not_meet_another() {
+    let fuse = Arc::new(Fuse::default());
+    let [first, own] = [1, 2].map(|id| Hostile::new(id, &fuse));
+    let locks = KeyedLock::<Hostile>::new();
+    let _own = locks.lock(&own);
+    fuse.arm(Call::Drop, 1);
+    assert!(panics(|| drop(locks.lock_keys([&first, &own]))));
+    assert!(!locks.is_locked(&first));
+}
