@@ -10,6 +10,9 @@ use crate::table::{Ask, HasTable, Hold, Kind};
 use crate::unwind::survive;
 use crate::wait::{Deadline, Wait};
 
+/// The places of holds by the ids of their slots; empty where there are few.
+pub(crate) struct Index(Vec<(u64, usize)>);
+
 /// So many holds are looked through one by one.
 const FEW: usize = 16;
 
@@ -18,15 +21,13 @@ pub(crate) struct HeldKeys<T: HasTable<Content = C>, C: Content = ()> {
     owner: T,
     /// In the order in which they were taken.
     holds: Vec<Hold<C>>,
-    /// Places in `holds` by the ids of slots, if there are many and somebody is going to look for them.
-    by_id: Vec<(u64, usize)>,
 }
 
 impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
     /// No keys yet.
     #[inline]
     pub(crate) fn none(owner: T) -> Self {
-        Self { owner, holds: Vec::new(), by_id: Vec::new() }
+        Self { owner, holds: Vec::new() }
     }
 
     /// Takes every key, waiting for all of them without limit. The error is `WouldDeadlock`.
@@ -81,7 +82,7 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = T::Key>,
     {
         let (table, ask) = (self.owner.table(), ask(location));
-        self.holds.reserve_exact(keys.len());
+        self.holds = Vec::with_capacity(keys.len());
         while let [key, rest @ ..] = keys
             && let Some(hold) = table.try_acquire(*key, ask)
         {
@@ -119,47 +120,49 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
         Ok(())
     }
 
-    /// Makes [`in_hand`](Self::in_hand) fast where there are many keys.
-    pub(crate) fn index(&mut self) {
+    /// Finds places in `holds`; to be made when all keys are taken.
+    pub(crate) fn index(&self) -> Index {
+        let mut places = Vec::new();
         if self.holds.len() > FEW {
-            self.by_id = self.holds.iter().enumerate().map(|(place, hold)| (hold.id(), place)).collect();
-            self.by_id.sort_unstable();
+            places.extend(self.holds.iter().enumerate().map(|(place, hold)| (hold.id(), place)));
+            places.sort_unstable();
         }
+        Index(places)
     }
 
     /// The place of the slot of `key` among those held, if it is one of them.
-    fn place<Q>(&self, key: &Q) -> Option<usize>
+    fn place<Q>(&self, index: &Index, key: &Q) -> Option<usize>
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq,
     {
         let id = self.owner.table().id_of(key)?;
-        if self.by_id.is_empty() {
+        if index.0.is_empty() {
             return self.holds.iter().position(|hold| hold.id() == id);
         }
-        let found = self.by_id.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        Some(self.by_id[found].1)
+        let found = index.0.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(index.0[found].1)
     }
 
     /// What is in hand of `key`, if it is one of those held.
-    pub(crate) fn in_hand<Q>(&self, key: &Q) -> Option<&C::InHand>
+    pub(crate) fn in_hand<Q>(&self, index: &Index, key: &Q) -> Option<&C::InHand>
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq,
     {
-        self.place(key).map(|place| &self.holds[place].in_hand)
+        self.place(index, key).map(|place| &self.holds[place].in_hand)
     }
 
     /// As [`in_hand`](Self::in_hand), to be changed.
-    pub(crate) fn in_hand_mut<Q>(&mut self, key: &Q) -> Option<&mut C::InHand>
+    pub(crate) fn in_hand_mut<Q>(&mut self, index: &Index, key: &Q) -> Option<&mut C::InHand>
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq,
     {
-        self.place(key).map(|place| &mut self.holds[place].in_hand)
+        self.place(index, key).map(|place| &mut self.holds[place].in_hand)
     }
 
     /// What is in hand of each of `keys`, if it is one of those held.
@@ -168,13 +171,17 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
     ///
     /// If two of the keys are the same, and held.
     #[track_caller]
-    pub(crate) fn in_hands_mut<Q, const N: usize>(&mut self, keys: [&Q; N]) -> [Option<&mut C::InHand>; N]
+    pub(crate) fn in_hands_mut<Q, const N: usize>(
+        &mut self,
+        index: &Index,
+        keys: [&Q; N],
+    ) -> [Option<&mut C::InHand>; N]
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq,
     {
-        let places = keys.map(|key| self.place(key));
+        let places = keys.map(|key| self.place(index, key));
         let mut sorted: Vec<(usize, usize)> =
             places.iter().enumerate().filter_map(|(nth, place)| Some(((*place)?, nth))).collect();
         sorted.sort_unstable();

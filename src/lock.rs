@@ -538,13 +538,13 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        let mut guard = KeyedLockKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
-        if let Err(error) = guard.held.take(keys, Location::caller()) {
+        let mut held = HeldKeys::none(self);
+        if let Err(error) = held.take(keys, Location::caller()) {
             // Now, because what this gives back may panic too.
-            drop(guard);
+            drop(held);
             panic!("{error}");
         }
-        guard
+        KeyedLockKeysGuard { held, not_send: PhantomData }
     }
 
     /// As [`lock_keys`](Self::lock_keys), waiting as `wait` allows: one time limit for all keys together.
@@ -578,9 +578,9 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        let mut guard = KeyedLockKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
-        guard.held.take_with(keys, Location::caller(), &wait.into())?;
-        Ok(guard)
+        let mut held = HeldKeys::none(self);
+        held.take_with(keys, Location::caller(), &wait.into())?;
+        Ok(KeyedLockKeysGuard { held, not_send: PhantomData })
     }
 
     /// Runs `work` while every one of `keys` is locked, waiting as [`lock_keys`](Self::lock_keys) does. A panic in `work`

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::content::Value;
 use crate::error::AcquireError;
-use crate::keys::HeldKeys;
+use crate::keys::{self, HeldKeys};
 use crate::limit::Source;
 use crate::options::Options;
 use crate::owners::thread_number;
@@ -557,14 +557,13 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        let mut guard = KeyedMutexKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
-        if let Err(error) = guard.held.take(keys, Location::caller()) {
+        let mut held = HeldKeys::none(self);
+        if let Err(error) = held.take(keys, Location::caller()) {
             // Now, because what this gives back may panic too.
-            drop(guard);
+            drop(held);
             panic!("{error}");
         }
-        guard.held.index();
-        guard
+        KeyedMutexKeysGuard::new(held)
     }
 
     /// As [`lock_keys`](Self::lock_keys), waiting as `wait` allows: one time limit for all keys together.
@@ -597,10 +596,9 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
-        let mut guard = KeyedMutexKeysGuard { held: HeldKeys::none(self), not_send: PhantomData };
-        guard.held.take_with(keys, Location::caller(), &wait.into())?;
-        guard.held.index();
-        Ok(guard)
+        let mut held = HeldKeys::none(self);
+        held.take_with(keys, Location::caller(), &wait.into())?;
+        Ok(KeyedMutexKeysGuard::new(held))
     }
 
     /// A clone of the value of `key`, if it has one. Waits for a key that is held.
@@ -933,7 +931,16 @@ impl<K, V: fmt::Debug, S> fmt::Debug for ArcKeyedMutexGuard<K, V, S> {
 #[must_use = "if the guard is dropped at once, the keys are free again"]
 pub struct KeyedMutexKeysGuard<'a, K, V, S = RandomState> {
     held: HeldKeys<&'a KeyedMutex<K, V, S>, Value<V>>,
+    index: keys::Index,
     not_send: PhantomData<MutexGuard<'static, ()>>,
+}
+
+impl<'a, K, V, S> KeyedMutexKeysGuard<'a, K, V, S> {
+    #[inline]
+    fn new(held: HeldKeys<&'a KeyedMutex<K, V, S>, Value<V>>) -> Self {
+        let index = held.index();
+        Self { held, index, not_send: PhantomData }
+    }
 }
 
 impl<K, V, S: BuildHasher> KeyedMutexKeysGuard<'_, K, V, S> {
@@ -955,7 +962,7 @@ impl<K, V, S: BuildHasher> KeyedMutexKeysGuard<'_, K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        self.held.in_hand(key)
+        self.held.in_hand(&self.index, key)
     }
 
     /// As [`get`](Self::get), to be changed.
@@ -975,7 +982,7 @@ impl<K, V, S: BuildHasher> KeyedMutexKeysGuard<'_, K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        self.held.in_hand_mut(key)
+        self.held.in_hand_mut(&self.index, key)
     }
 
     /// As [`get_mut`](Self::get_mut), for several keys at once.
@@ -1000,7 +1007,7 @@ impl<K, V, S: BuildHasher> KeyedMutexKeysGuard<'_, K, V, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        self.held.in_hands_mut(keys)
+        self.held.in_hands_mut(&self.index, keys)
     }
 }
 
