@@ -120,7 +120,7 @@ fn a_grant_that_meets_a_cancellation_loses_no_value() {
     watched_in_both_modes(|fairness| {
         let counts = Arc::new(KeyedMutex::<u32, usize>::with_options(crowded(fairness)));
         let mut granted = 0;
-        for round in 0..rounds(1_000) {
+        for round in 0..rounds(300) {
             let token = CancellationToken::new();
             counts.with_key(&1, |count| *count = Some(round));
             let held = counts.lock(&1);
@@ -280,7 +280,7 @@ fn a_value_survives_sweeping_while_its_key_is_held_or_waited_for() {
             });
             let mut guard = values.lock_arc(&1);
             *guard = Some(0);
-            for round in 0..rounds(300) {
+            for round in 0..rounds(60) {
                 let next = scope.spawn(|| values.lock_arc(&1));
                 until(|| values.waiters(&1) == 1);
                 let sweeps = swept.load(Ordering::Relaxed);
