@@ -121,12 +121,15 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
     }
 
     /// Finds places in `holds`; to be made when all keys are taken.
+    #[inline]
     pub(crate) fn index(&self) -> Index {
-        let mut places = Vec::new();
-        if self.holds.len() > FEW {
-            places.extend(self.holds.iter().enumerate().map(|(place, hold)| (hold.id(), place)));
-            places.sort_unstable();
-        }
+        if self.holds.len() > FEW { self.index_of_many() } else { Index(Vec::new()) }
+    }
+
+    #[cold]
+    fn index_of_many(&self) -> Index {
+        let mut places: Vec<_> = self.holds.iter().enumerate().map(|(place, hold)| (hold.id(), place)).collect();
+        places.sort_unstable();
         Index(places)
     }
 
@@ -258,7 +261,47 @@ where
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::hash::RandomState;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::limit::Source;
+    use crate::options::Options;
+    use crate::table::Table;
+
+    struct Keys(Table<u32, RandomState>);
+
+    impl HasTable for Keys {
+        type Key = u32;
+        type Hasher = RandomState;
+        type Content = ();
+
+        fn table(&self) -> &Table<u32, RandomState> {
+            &self.0
+        }
+    }
+
+    /// The time of the call is over, whatever `wait` would still give the second key if it were asked again.
+    #[test]
+    fn one_time_limit_serves_all_keys() {
+        let (done, outcome) = mpsc::channel();
+        thread::spawn(move || {
+            let keys = Keys(Table::new("Keys", Source::Same(1), Options::new()));
+            let ask = Ask { weight: 1, kind: Kind::Movable, location: Location::caller() };
+            let mut taken = keys.0.acquire(&2, ask).expect("it is free");
+            let mut held = HeldKeys::none(&keys);
+            let result = held.wait_for(&[&1, &2], ask.location, &Wait::FOREVER, Deadline::At(Instant::now()));
+            assert_eq!(held.len(), 1, "a free key is taken even if the time is over by then");
+            drop(held);
+            keys.0.release(&mut taken, false);
+            assert!(keys.0.is_empty());
+            done.send(result).expect("the test waits");
+        });
+        let outcome = outcome.recv_timeout(Duration::from_secs(60)).expect("the second key had a time of its own");
+        assert_eq!(outcome, Err(AcquireError::Timeout));
+    }
 
     #[test]
     fn keys_are_sorted_and_each_once() {

@@ -181,29 +181,6 @@ fn keys_are_released_in_reverse_order() {
     }
 }
 
-#[test]
-fn one_time_limit_serves_all_keys() {
-    const LIMIT: Duration = Duration::from_millis(120);
-    // A limit for each key would take at least half of it longer, always. On a busy machine one limit for all may seem to,
-    // now and then.
-    let in_time = (0..200).any(|_| {
-        let locks = Arc::new(KeyedLock::<u32>::new());
-        let (first, second) = (locks.lock_arc(&1), locks.lock_arc(&2));
-        let begin = Instant::now();
-        threads(|scope| {
-            let waiter = scope.spawn(|| (locks.lock_keys_with([&2, &1], LIMIT).map(drop), begin.elapsed()));
-            until(|| locks.waiters(&1) == 1 && begin.elapsed() >= LIMIT / 2);
-            drop(first);
-            let (outcome, took) = waiter.join().unwrap();
-            assert_eq!(outcome, Err(AcquireError::Timeout));
-            assert!(took >= LIMIT, "too early");
-            drop(second);
-            took < LIMIT + LIMIT / 2
-        })
-    });
-    assert!(in_time, "each key had a time limit of its own");
-}
-
 /// Every way to fail, with the last of three keys taken by another.
 #[test]
 fn a_call_that_fails_gives_everything_back() {
