@@ -7,7 +7,6 @@ use std::panic::Location;
 use crate::content::Content;
 use crate::error::AcquireError;
 use crate::table::{Ask, HasTable, Hold, Kind};
-use crate::unwind::survive;
 use crate::wait::{Deadline, Wait};
 
 /// The places of holds by the ids of their slots; empty where there are few.
@@ -215,7 +214,8 @@ impl<T: HasTable<Content = C>, C: Content> Drop for HeldKeys<T, C> {
     }
 }
 
-/// A key's `Drop` may panic; those still to be released are released all the same. (Two panics at once would end the process.)
+/// A key's `Drop` may panic; those still to be released are released all the same, and survive their panics, as every
+/// release does while the thread unwinds.
 struct OnUnwind<I: Iterator<Item = H>, H, F: Fn(H)> {
     holds: I,
     release: F,
@@ -224,9 +224,7 @@ struct OnUnwind<I: Iterator<Item = H>, H, F: Fn(H)> {
 impl<I: Iterator<Item = H>, H, F: Fn(H)> Drop for OnUnwind<I, H, F> {
     #[inline]
     fn drop(&mut self) {
-        for hold in &mut self.holds {
-            survive(|| (self.release)(hold));
-        }
+        self.holds.by_ref().for_each(&self.release);
     }
 }
 
@@ -235,28 +233,32 @@ fn ask(location: &'static Location<'static>) -> Ask {
     Ask { weight: 1, kind: Kind::OneOfSeveral, location }
 }
 
-/// Hands `keys` to `then`, sorted and each once.
+/// Hands `keys` to `then`, sorted and each once, when the iterator is gone.
 #[inline]
 fn sorted<'q, Q, R>(keys: impl IntoIterator<Item = &'q Q>, then: impl FnOnce(&[&'q Q]) -> R) -> R
 where
     Q: ?Sized + Ord + 'q,
 {
-    let mut keys = keys.into_iter().fuse();
     let (pair, many);
-    then(match (keys.next(), keys.next(), keys.next()) {
-        // The common case allocates nothing for this.
-        (Some(one), Some(other), None) => {
-            pair = [one.min(other), one.max(other)];
-            &pair[usize::from(one == other)..]
+    let sorted = {
+        let mut keys = keys.into_iter().fuse();
+        match (keys.next(), keys.next(), keys.next()) {
+            // The common case allocates nothing for this.
+            (Some(one), Some(other), None) => {
+                pair = [one.min(other), one.max(other)];
+                &pair[usize::from(one == other)..]
+            }
+            (one, other, another) => {
+                let mut all: Vec<&Q> = [one, other, another].into_iter().flatten().chain(keys).collect();
+                all.sort_unstable();
+                all.dedup();
+                many = all;
+                &many[..]
+            }
         }
-        (one, other, another) => {
-            let mut all: Vec<&Q> = [one, other, another].into_iter().flatten().chain(keys).collect();
-            all.sort_unstable();
-            all.dedup();
-            many = all;
-            &many
-        }
-    })
+        // Here the iterator goes, before the first key is taken: it is the caller's, and may own a guard of one of them.
+    };
+    then(sorted)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -46,7 +46,9 @@ use crate::wait::Wait;
 /// # Panics and poisoning
 ///
 /// A panic while a guard lives releases the key. There is no poisoning. A panic of the key's own `Drop` comes out of the
-/// drop of the guard, or out of the call that gave up; the key is free by then.
+/// drop of the guard, or out of the call that gave up; the key is free by then. A key's `Drop` that panics
+/// while its thread unwinds does not end the process: the first panic goes on, and the others, which the panic hook has
+/// reported, end there. (The drop of the table itself is as that of any collection.)
 ///
 /// # Memory ordering
 ///
@@ -58,7 +60,7 @@ use crate::wait::Wait;
 /// lock of a shard. They may panic, without harm to the table. They must not call this table, print it, drop a guard of it,
 /// or wait for a thread that may be doing so (a panic hook that runs in them is still inside, too). While one of them is
 /// slow, calls for other keys of its shard wait, and during a snapshot or a sweep those of the next shard as well.
-/// `Hash` and `Drop` of keys run outside.
+/// `Hash`, `Drop`, and `Ord` (for [`lock_keys`](Self::lock_keys)) run outside all locks.
 ///
 /// # Examples
 ///
@@ -505,7 +507,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
     /// is named. So calls that name
     /// the same keys in different orders cannot wait for each other; a thread that takes single keys beside such a call
     /// must keep to that order too. While it waits for one, the keys before it are held already. They are released in
-    /// reverse order. No keys are a guard over nothing.
+    /// reverse order. No keys are a guard over nothing. The iterator is used up, and dropped, before the first key is taken.
     ///
     /// # Panics
     ///

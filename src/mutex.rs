@@ -186,7 +186,8 @@ impl<K, V, S> KeyedMutex<K, V, S> {
     ///
     /// # Panics
     ///
-    /// With the panic of `keep`, of a key's `Clone` or `Drop`, or of a value's `Drop`. The values not seen by then stay.
+    /// With the first panic of `keep`, of a key's `Clone` or `Drop`, or of a value's `Drop`. The values not seen by then stay,
+    /// and so does the one that `keep` panics at.
     ///
     /// # Examples
     ///
@@ -525,8 +526,8 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
 
     /// Locks every one of `keys`, waiting until all are held; the guard gives access to the value of each.
     ///
-    /// They are taken in their order ([`Ord`]) and each once, as [`KeyedLock::lock_keys`](crate::KeyedLock::lock_keys) does,
-    /// and released in reverse order.
+    /// They are taken in their order ([`Ord`], which has to agree with `Eq`) and each once, as
+    /// [`KeyedLock::lock_keys`](crate::KeyedLock::lock_keys) does, and released in reverse order.
     ///
     /// # Panics
     ///

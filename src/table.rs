@@ -42,6 +42,7 @@ use crate::retention::Retention;
 use crate::slot::{Bells, Slot, Ticket, Verdict};
 use crate::status::{KeyStatus, WaiterStatus};
 use crate::sync::{AtomicU32, DashMap, Mutex, for_each, now};
+use crate::unwind::{FirstPanic, alone};
 use crate::waiter::Waiter;
 
 const SLOT_STAYS: &str = "the slot of a key that is held or waited for stays in the table";
@@ -206,24 +207,27 @@ impl<K, S, C: Content> Table<K, S, C> {
     where
         K: Clone,
     {
-        // Before `_one_at_a_time`: if a clone panics the others are dropped last, with no lock held.
         let mut keys = Vec::new();
-        let _one_at_a_time = self.scan.lock();
-        for_each(&self.map, |stored, Entry { slot, .. }| {
-            let waiters = slot.waiting().map(|(seat, weight)| WaiterStatus {
-                thread: seat.waiter.thread().clone(),
-                since: seat.since,
-                location: seat.location,
-                permits: weight as usize,
-            });
-            keys.push(KeyStatus {
-                key: stored.key.clone(),
-                held: slot.taken() as usize,
-                limit: slot.limit() as usize,
-                waiters: waiters.collect(),
+        let mut panic = FirstPanic::default();
+        panic.catch(|| {
+            let _one_at_a_time = self.scan.lock();
+            for_each(&self.map, |stored, Entry { slot, .. }| {
+                let waiters = slot.waiting().map(|(seat, weight)| WaiterStatus {
+                    thread: seat.waiter.thread().clone(),
+                    since: seat.since,
+                    location: seat.location,
+                    permits: weight as usize,
+                });
+                keys.push(KeyStatus {
+                    key: stored.key.clone(),
+                    held: slot.taken() as usize,
+                    limit: slot.limit() as usize,
+                    waiters: waiters.collect(),
+                });
             });
         });
-        keys
+        // With no lock held: if a clone panicked the others are dropped.
+        panic.resume_or(keys)
     }
 
     /// Gives back what [`acquire`](Self::acquire) took, and what the holder has in hand. To be called once for a hold.
@@ -248,9 +252,11 @@ impl<K, S, C: Content> Table<K, S, C> {
             if self.retention.is_some() || (content.is_kept() && !planted(Fault::ValueGoesWithTheLast)) {
                 return slot.release_last(sweep());
             }
-            let removed = shard.remove_entry(hash, |(stored, _)| stored.id == id);
-            drop(shard);
-            return drop(removed);
+            return alone(|| {
+                let removed = shard.remove_entry(hash, |(stored, _)| stored.id == id);
+                drop(shard);
+                drop(removed);
+            });
         }
         // Somebody waits, or other permits are out: the slot stays in use.
         let bells = slot.release(weight, hand_over, now);
@@ -261,6 +267,8 @@ impl<K, S, C: Content> Table<K, S, C> {
     }
 
     /// Changes a slot that the caller holds or waits in, sees to the entry if that leaves it idle, then rings.
+    ///
+    /// It can only unwind after `change` where the entry goes, by the key's `Drop`: never if the caller holds the slot then.
     #[inline(never)]
     fn change<R>(&self, hash: u64, id: u64, change: impl FnOnce(&mut Entry<C>, &mut Bells<Seat>) -> R) -> R {
         let mut bells = Bells::new();
@@ -278,7 +286,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
         drop(shard);
         bells.ring();
-        drop(removed);
+        alone(|| drop(removed));
         result
     }
 

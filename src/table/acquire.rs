@@ -14,6 +14,7 @@ use crate::options::Fairness;
 use crate::owners::{slot_id, thread_number};
 use crate::slot::{Request, Slot, Ticket};
 use crate::sync::{Ordering, SharedValue, now, spin_loop, yield_now};
+use crate::unwind::Alone;
 use crate::wait::{Deadline, Wait};
 use crate::waiter::OwnWaiter;
 
@@ -231,7 +232,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let request = ask.request();
         let over_limit = |limit: u32| AcquireError::OverLimit { requested: ask.weight as usize, limit: limit as usize };
         let mut in_hand = C::InHand::default();
-        let (mut asked, mut owned) = (0, None);
+        let (mut asked, mut owned) = (0, Alone(None));
         // Under `Fifo` a request takes its place before others run. Nor does it yield there: with other processes around,
         // hand-overs then take ten times as long as by parking. One with a limit keeps to it: a yield may take long.
         let yields = self.fairness != Fairness::Fifo && wait.is_endless();
@@ -267,7 +268,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 let seat = Seat { waiter: waiter.share(), since, location: ask.location };
                 Refused::Queued { id, ticket: slot.enqueue(self.fairness, request, seat, since), waiter }
             };
-            let own = || owned.take().unwrap_or_else(|| key.to_owned());
+            let own = || owned.0.take().unwrap_or_else(|| key.to_owned());
             match self.enter(hash, key, request, asked, own, &mut in_hand, refused) {
                 Ok(id) | Err(Refused::Reentered { id }) => {
                     let hold = Hold { hash, id, weight: ask.weight, in_hand };
@@ -280,7 +281,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 Err(Refused::AskLimit) => {
                     // The time runs from the call, and the function may take some.
                     deadline.get_or_insert_with(|| wait.deadline());
-                    asked = self.ask_limit(owned.insert(key.to_owned()));
+                    asked = self.ask_limit(owned.0.insert(key.to_owned()));
                     if asked == 0 && self.limit.load(Ordering::Relaxed) == 0 {
                         return Err(over_limit(0));
                     }

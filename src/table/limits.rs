@@ -9,6 +9,7 @@ use crate::content::Content;
 use crate::limit::clamp;
 use crate::slot::Bells;
 use crate::sync::{Ordering, for_each_mut, now};
+use crate::unwind::Alone;
 
 impl<K, S, C: Content> Table<K, S, C> {
     /// The limit of a new entry for `key`, by the user's function if there is one. To be called with no lock held.
@@ -59,7 +60,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         Q: ?Sized + ToOwned<Owned = K>,
     {
         let limit = || self.limit.load(Ordering::Relaxed);
-        let asked = if limit() == 0 { self.ask_limit(&key.to_owned()) } else { 0 };
+        let mut owned = Alone(None);
+        let asked = if limit() == 0 { self.ask_limit(owned.0.insert(key.to_owned())) } else { 0 };
         // It may have been replaced while it was asked.
         match limit() {
             0 => asked,

@@ -52,9 +52,14 @@ impl<K, S, C: Content> Queued<'_, K, S, C> {
     fn look(&mut self) -> Option<Verdict> {
         let ticket = self.ticket?;
         let Hold { hash, id, in_hand, .. } = &mut self.hold;
-        let verdict = self.table.change(*hash, *id, |entry, bells| entry.look(ticket, bells, in_hand))?;
-        self.ticket = None;
-        Some(verdict)
+        self.table.change(*hash, *id, |entry, bells| {
+            let verdict = entry.look(ticket, bells, in_hand);
+            // Here already: if that leaves the entry idle it goes, and its key's `Drop` may panic.
+            if verdict.is_some() {
+                self.ticket = None;
+            }
+            verdict
+        })
     }
 
     /// Leaves with `error`, unless there is a verdict already.

@@ -27,11 +27,14 @@ impl<K, S, C: Content> Table<K, S, C> {
     where
         K: Clone,
     {
-        // First, as in `snapshot`.
         let mut keys = Vec::new();
-        let _one_at_a_time = self.scan.lock();
-        for_each(&self.map, |stored, _| keys.push(stored.key.clone()));
-        keys
+        let mut panic = FirstPanic::default();
+        panic.catch(|| {
+            let _one_at_a_time = self.scan.lock();
+            for_each(&self.map, |stored, _| keys.push(stored.key.clone()));
+        });
+        // As in `snapshot`.
+        panic.resume_or(keys)
     }
 }
 
@@ -50,10 +53,10 @@ impl<K, S, V> Table<K, S, Value<V>> {
         let mut skipped = 0;
         for (hash, id) in entries {
             let Some((key, mut visit)) = self.visit(hash, id, &mut skipped) else { continue };
-            let value = &mut visit.hold.in_hand;
-            let unwanted = value.take_if(|value| !keep(&key, value));
-            // The value goes when its key is free: its `Drop` may call the table for that key too.
+            let mut unwanted = None;
             let mut panic = FirstPanic::default();
+            panic.catch(|| unwanted = visit.hold.in_hand.take_if(|value| !keep(&key, value)));
+            // The value goes when its key is free: its `Drop` may call the table for that key too.
             panic.catch(|| drop(visit));
             panic.catch(|| drop(key));
             panic.catch(|| drop(unwanted));

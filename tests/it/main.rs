@@ -13,3 +13,4 @@ mod pitfalls;
 mod several;
 mod support;
 mod traits;
+mod unwinding;

@@ -166,6 +166,11 @@ pub(crate) fn quiet_panic() -> ! {
     panic::resume_unwind(Box::new(Planned))
 }
 
+/// The same, for [`panic_message`].
+pub(crate) fn quiet_panic_with(message: &'static str) -> ! {
+    panic::resume_unwind(Box::new(message))
+}
+
 pub(crate) fn spin(times: u64) {
     for _ in 0..times {
         hint::spin_loop();
