@@ -368,6 +368,84 @@ fn a_waiter_that_leaves_takes_no_value_with_it() {
     });
 }
 
+/// Each call on a free key, on one that another thread holds and, if it waits, on one that is released meanwhile.
+#[test]
+fn each_way_to_lock_a_value() {
+    const LONG: Duration = Duration::from_secs(3_600);
+    watched_in_both_modes(|fairness| {
+        let values = Arc::new(KeyedMutex::<u32, u32>::with_options(crowded(fairness)));
+        let calls: [&(dyn Fn() -> Option<u32> + Sync); 18] = [
+            &|| *values.lock(&1),
+            &|| *values.lock_arc(&1),
+            &|| values.with_key(&1, |value| *value),
+            &|| *values.try_lock_for(&1, LONG)?,
+            &|| *values.lock_with(&1, LONG).ok()?,
+            &|| *values.lock_arc_with(&1, Wait::forever()).ok()?,
+            &|| values.with_key_within(&1, &CancellationToken::new(), |value| *value).ok()?,
+            &|| values.lock_keys([&1, &2])[&1],
+            &|| values.lock_keys_with([&1, &2], LONG).ok()?[&1],
+            // From here they do not wait.
+            &|| *values.try_lock(&1)?,
+            &|| *values.try_lock_arc(&1)?,
+            &|| values.try_with_key(&1, |value| *value)?,
+            &|| *values.try_lock_for(&1, Duration::ZERO)?,
+            &|| *values.lock_with(&1, Wait::now()).ok()?,
+            &|| *values.lock_arc_with(&1, Wait::forever().max_queued(0)).ok()?,
+            &|| values.with_key_within(&1, Wait::now(), |value| *value).ok()?,
+            &|| values.lock_keys_with([&1, &2], Duration::ZERO).ok()?[&1],
+            &|| values.lock_keys_with([&1, &2], Wait::forever().max_queued(0)).ok()?[&1],
+        ];
+        for (place, call) in calls.into_iter().enumerate() {
+            values.insert(&1, 7);
+            assert_eq!(call(), Some(7), "call {place} on a free key");
+            let held = values.lock(&1);
+            if place < 9 {
+                threads(|scope| {
+                    let waiter = scope.spawn(call);
+                    until(|| values.waiters(&1) == 1 || waiter.is_finished());
+                    drop(held);
+                    assert_eq!(waiter.join().unwrap(), Some(7), "call {place} on a key that comes free");
+                });
+            } else {
+                assert_eq!(elsewhere(call), None, "call {place} on a key that is held");
+                assert_eq!(values.waiters(&1), 0);
+                drop(held);
+            }
+            assert_eq!((values.len(), values.remove(&1)), (1, Some(7)));
+        }
+        assert!(values.is_empty());
+    });
+}
+
+/// Only the thread that holds a key by a guard that stays there owns it.
+#[test]
+fn an_arc_guard_has_no_owner_and_others_do_not_own_what_they_do_not_hold() {
+    let values = Arc::new(KeyedMutex::<u32, u32>::new());
+    type Call = fn(&Arc<KeyedMutex<u32, u32>>) -> ArcKeyedMutexGuard<u32, u32>;
+    let calls: [Call; 3] = [
+        |values| values.lock_arc(&1),
+        |values| values.try_lock_arc(&1).expect("it is free"),
+        |values| values.lock_arc_with(&1, Wait::now()).expect("it is free"),
+    ];
+    for (n, call) in calls.into_iter().enumerate() {
+        let guard = call(&values);
+        assert_eq!((values.is_locked(&1), values.is_locked_by_current_thread(&1)), (true, false), "call {n}");
+        // It would wait, and that is no deadlock: the guard may go to another thread.
+        let errors = [
+            values.lock_with(&1, Wait::now()).map(drop),
+            values.lock_arc_with(&1, Wait::now()).map(drop),
+            values.lock_keys_with([&1], Wait::now()).map(drop),
+        ];
+        assert_eq!(errors, [const { Err(AcquireError::Busy) }; 3], "call {n}");
+        elsewhere(move || drop(guard));
+        assert!(values.is_empty());
+    }
+    let guard = values.lock(&1);
+    assert!(values.is_locked_by_current_thread(&1) && !values.is_locked_by_current_thread(&2));
+    elsewhere(|| assert!(values.is_locked(&1) && !values.is_locked_by_current_thread(&1)));
+    drop(guard);
+}
+
 #[test]
 fn insert_get_and_remove_wait_for_a_key_that_is_held() {
     watched_in_both_modes(|fairness| {
@@ -607,25 +685,28 @@ fn a_fair_unlock_hands_the_value_over() {
         let values = Arc::new(KeyedMutex::<u32, u32>::with_options(crowded(fairness)));
         values.insert(&1, 7);
         let hands_over = |unlock: &mut dyn FnMut()| {
-            let may_go = AtomicBool::new(false);
+            let (may_go, token) = (AtomicBool::new(false), CancellationToken::new());
             threads(|scope| {
                 let waiter = scope.spawn(|| {
-                    let value = values.lock(&1);
+                    let value = values.lock_with(&1, slow_to_park(&token)).expect("nobody cancels it");
                     until(|| may_go.load(Ordering::Acquire));
                     *value
                 });
-                until(|| values.waiters(&1) == 1);
+                crate::support::soon(|| values.waiters(&1) == 1);
                 unlock();
-                assert_eq!((values.waiters(&1), values.is_locked(&1)), (0, true));
-                assert!(values.try_lock(&1).is_none());
+                let seen = (values.waiters(&1), values.is_locked(&1), values.try_lock(&1).is_some());
                 may_go.store(true, Ordering::Release);
                 assert_eq!(waiter.join().unwrap(), Some(7));
+                assert_eq!(seen, (0, true, false));
             });
         };
-        let mut guard = Some(values.lock(&1));
-        hands_over(&mut || guard.take().into_iter().for_each(KeyedMutexGuard::unlock_fair));
-        let mut guard = Some(values.lock_arc(&1));
-        hands_over(&mut || guard.take().into_iter().for_each(ArcKeyedMutexGuard::unlock_fair));
+        // A waiter that is only rung may be quick enough to look the same, but not every time.
+        for _ in 0..20 {
+            let mut guard = Some(values.lock(&1));
+            hands_over(&mut || guard.take().into_iter().for_each(KeyedMutexGuard::unlock_fair));
+            let mut guard = Some(values.lock_arc(&1));
+            hands_over(&mut || guard.take().into_iter().for_each(ArcKeyedMutexGuard::unlock_fair));
+        }
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::cmp::Ordering as Order;
+use std::hash::{Hash, Hasher};
 use std::iter;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -476,9 +477,104 @@ fn the_time_runs_from_the_call() {
 fn a_panic_of_a_key_that_is_given_back_does_not_meet_another() {
     let fuse = Arc::new(Fuse::default());
     let [first, own] = [1, 2].map(|id| Hostile::new(id, &fuse));
-    let locks = KeyedLock::<Hostile>::new();
-    let _own = locks.lock(&own);
-    fuse.arm(Call::Drop, 1);
-    assert!(panics(|| drop(locks.lock_keys([&first, &own]))));
-    assert!(!locks.is_locked(&first));
+    let (locks, values) = (KeyedLock::<Hostile>::new(), KeyedMutex::<Hostile, u32>::new());
+    let _own = (locks.lock(&own), values.lock(&own));
+    let calls: [&dyn Fn(); 2] = [&|| drop(locks.lock_keys([&first, &own])), &|| drop(values.lock_keys([&first, &own]))];
+    for call in calls {
+        fuse.arm(Call::Drop, 1);
+        assert!(panics(call));
+        assert!(!locks.is_locked(&first) && !values.is_locked(&first));
+    }
+}
+
+/// The same is true of `KeyedMutex`, whose values stay.
+#[test]
+fn a_call_for_values_that_fails_gives_everything_back() {
+    watched_in_both_modes(|fairness| {
+        let values = Arc::new(KeyedMutex::<u32, u32>::with_options(crowded(fairness)));
+        (1..4).for_each(|key| assert!(values.insert(&key, key).is_none()));
+        let taken = values.lock_arc(&3);
+        let token = CancellationToken::new();
+        token.cancel();
+        for (wait, error) in [
+            (Wait::now(), AcquireError::Busy),
+            (Wait::at_most(Duration::from_micros(50)), AcquireError::Timeout),
+            (Wait::forever().max_queued(0), AcquireError::QueueFull),
+            (Wait::from(&token), AcquireError::Cancelled),
+        ] {
+            assert_eq!(values.lock_keys_with([&2, &3, &1], wait).unwrap_err(), error);
+            assert_eq!([1, 2, 3].map(|key| values.is_locked(&key)), [false, false, true]);
+            assert_eq!(values.waiters(&3), 0);
+        }
+        drop(taken);
+        assert_eq!([1, 2, 3].map(|key| values.remove(&key)), [Some(1), Some(2), Some(3)]);
+        assert!(values.is_empty());
+    });
+}
+
+/// A key that is hashed for the second time comes free just before: a call without time has had its attempt by then.
+#[test]
+fn several_keys_without_time_are_one_attempt() {
+    #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct Hooked(u32);
+    type Hook = (usize, Option<Box<dyn FnOnce()>>);
+    thread_local! {
+        static HOOK: RefCell<Hook> = const { RefCell::new((0, None)) };
+    }
+    impl Hash for Hooked {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.0.hash(state);
+            let hook = HOOK.with_borrow_mut(|(left, hook)| {
+                *left = left.saturating_sub(1);
+                if *left == 0 { hook.take() } else { None }
+            });
+            hook.into_iter().for_each(|hook| hook());
+        }
+    }
+    let (locks, values) = (Arc::new(KeyedLock::<Hooked>::new()), Arc::new(KeyedMutex::<Hooked, u32>::new()));
+    let key = Hooked(1);
+    for wait in [Wait::now(), Wait::at_most(Duration::ZERO), Wait::until(Instant::now())] {
+        let taken = (locks.lock_arc(&key), values.lock_arc(&key));
+        HOOK.set((2, Some(Box::new(move || drop(taken)))));
+        assert_eq!(locks.lock_keys_with([&key], &wait).unwrap_err(), AcquireError::Busy);
+        assert!(locks.is_empty() && values.is_empty(), "they came free");
+        let taken = (locks.lock_arc(&key), values.lock_arc(&key));
+        HOOK.set((2, Some(Box::new(move || drop(taken)))));
+        assert_eq!(values.lock_keys_with([&key], &wait).unwrap_err(), AcquireError::Busy);
+        assert!(locks.is_empty() && values.is_empty(), "they came free");
+    }
+}
+
+/// The caller's iterator, however many keys it gives: nothing is taken or waited for while it lives.
+#[test]
+fn the_iterator_is_gone_before_a_key_is_taken() {
+    /// Ends for good, as most iterators do: `Fuse` keeps such a one.
+    struct Keys<'a, G>(std::slice::Iter<'a, u32>, G);
+    impl<'a, G> Iterator for Keys<'a, G> {
+        type Item = &'a u32;
+        fn next(&mut self) -> Option<&'a u32> {
+            self.0.next()
+        }
+    }
+    impl<G> iter::FusedIterator for Keys<'_, G> {}
+    watched(|| {
+        let locks = KeyedLock::<u32>::new();
+        let values = KeyedMutex::<u32, u32>::new();
+        for count in 0..6 {
+            let keys: Vec<u32> = (1..=count).rev().collect();
+            // It owns a guard of each.
+            let owning = || {
+                let guards: Vec<_> = keys.iter().map(|key| (locks.lock(key), values.lock(key))).collect();
+                keys.iter().inspect(move |_| assert_eq!(guards.len(), count as usize))
+            };
+            drop(locks.lock_keys(owning()));
+            drop(values.lock_keys(owning()));
+            assert!(locks.lock_keys_with(owning(), Wait::now()).is_ok(), "{count} keys");
+            assert!(values.lock_keys_with(owning(), Wait::now()).is_ok(), "{count} keys");
+            assert_eq!(locks.with_keys(owning(), || locks.len()), count as usize);
+            let owning = || Keys(keys.iter(), keys.iter().map(|key| locks.lock(key)).collect::<Vec<_>>());
+            assert!(locks.lock_keys_with(owning(), Wait::forever()).is_ok(), "{count} keys");
+            assert!(locks.is_empty() && values.is_empty());
+        }
+    });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use perkey::{CancellationToken, KeyedLock, KeyedSemaphore, Wait};
+use perkey::{CancellationToken, KeyedLock, KeyedMutex, KeyedSemaphore, Wait};
 
 use crate::support::{crowded, threads, until, watched, watched_in_both_modes};
 
@@ -104,7 +104,7 @@ fn the_location_is_that_of_the_call_on_a_lock() {
     watched(|| {
         let locks = Arc::new(KeyedLock::<u32>::new());
         let long = Duration::from_secs(3600);
-        let calls: [Call<'_>; 7] = [
+        let calls: [Call<'_>; 10] = [
             (line!(), &|| drop(locks.lock(&1))),
             (line!(), &|| drop(locks.try_lock_for(&1, long))),
             (line!(), &|| drop(locks.lock_with(&1, Wait::forever()))),
@@ -112,6 +112,9 @@ fn the_location_is_that_of_the_call_on_a_lock() {
             (line!(), &|| drop(locks.lock_arc_with(&1, long))),
             (line!(), &|| locks.with_key(&1, || ())),
             (line!(), &|| drop(locks.with_key_within(&1, long, || ()))),
+            (line!(), &|| drop(locks.lock_keys([&1, &2]))),
+            (line!(), &|| drop(locks.lock_keys_with([&1, &2], long))),
+            (line!(), &|| locks.with_keys([&1, &2], || ())),
         ];
         let shown = || {
             let snapshot = locks.snapshot();
@@ -145,5 +148,34 @@ fn the_location_is_that_of_the_call_on_a_semaphore() {
             Some((waiter.location.file().to_owned(), waiter.location.line()))
         };
         are_shown_at_their_lines(&calls, || permits.acquire_many(&1, 2, Wait::now()).unwrap(), shown);
+    });
+}
+
+#[test]
+#[rustfmt::skip]
+fn the_location_is_that_of_the_call_on_a_mutex() {
+    watched(|| {
+        let values = Arc::new(KeyedMutex::<u32, u32>::new());
+        let long = Duration::from_secs(3600);
+        let calls: [Call<'_>; 12] = [
+            (line!(), &|| drop(values.lock(&1))),
+            (line!(), &|| drop(values.try_lock_for(&1, long))),
+            (line!(), &|| drop(values.lock_with(&1, Wait::forever()))),
+            (line!(), &|| drop(values.lock_arc(&1))),
+            (line!(), &|| drop(values.lock_arc_with(&1, long))),
+            (line!(), &|| values.with_key(&1, |_| ())),
+            (line!(), &|| drop(values.with_key_within(&1, long, |_| ()))),
+            (line!(), &|| drop(values.lock_keys([&1, &2]))),
+            (line!(), &|| drop(values.lock_keys_with([&1, &2], long))),
+            (line!(), &|| assert!(values.get_cloned(&1).is_none())),
+            (line!(), &|| assert!(values.insert(&1, 1).is_none())),
+            (line!(), &|| assert!(values.remove(&1).is_some())),
+        ];
+        let shown = || {
+            let snapshot = values.snapshot();
+            let waiter = snapshot.first()?.waiters.first()?;
+            Some((waiter.location.file().to_owned(), waiter.location.line()))
+        };
+        are_shown_at_their_lines(&calls, || values.lock(&1), shown);
     });
 }
