@@ -46,9 +46,9 @@ use crate::wait::Wait;
 /// # Panics and poisoning
 ///
 /// A panic while a guard lives releases the key. There is no poisoning. A panic of the key's own `Drop` comes out of the
-/// drop of the guard, or out of the call that gave up; the key is free by then. A key's `Drop` that panics
-/// while its thread unwinds does not end the process: the first panic goes on, and the others, which the panic hook has
-/// reported, end there. (The drop of the table itself is as that of any collection.)
+/// drop of the guard, or out of the call that gave up; the key is free by then. A key's `Drop` that panics while its thread
+/// unwinds does not end the process: the first panic goes on, and the others, which the panic hook has reported, end there.
+/// (The drop of the table itself is as that of any collection.)
 ///
 /// # Memory ordering
 ///
