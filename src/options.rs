@@ -188,7 +188,9 @@ impl<S> Options<S> {
     /// For keys that come back soon: that costs no insertion and no clone of the key then. Sweeps are made by
     /// [`Sweeper`](crate::Sweeper), in the background, or by calling `sweep()` of the table. An entry goes at the first
     /// sweep that begins at least `ttl` after the sweep that first saw it idle. So it stays for at least `ttl` after its last
-    /// use, and at most for twice the time between two sweeps more (or a thousandth of `ttl`, if that is longer).
+    /// use, and at most for twice the time between two sweeps more. (Where sweeps come more than 65,536 times in `ttl`, those
+    /// of one 65,536th of it count as one, and an entry may stay for so much longer. The times of sweeps take 3 MiB per table
+    /// then; far less where sweeps are rarer.)
     ///
     /// # Examples
     ///
