@@ -1,13 +1,14 @@
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use perkey::{KeyedLock, KeyedSemaphore, Options, Sweep, Sweeper};
 
-use crate::support::{quiet_panic, rounds, until, watched};
+use crate::support::{Barrier, quiet_panic, rounds, until, watched};
 
 const TICK: Duration = Duration::from_millis(1);
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -112,13 +113,13 @@ fn the_thread_ends_with_its_last_table_and_starts_again_for_a_new_one() {
 /// A key that owns whatever it is given, and runs it when it is dropped.
 struct Owns(u32, Option<Arc<dyn Fn() + Send + Sync>>, Arc<Mutex<Option<Owned>>>);
 
-/// A sweeper that says when it has been dropped, and not by a panic.
+/// A sweeper that says when it has been dropped on its own thread, and not by a panic.
 struct Owned(Option<Sweeper>, Arc<AtomicBool>);
 
 impl Drop for Owned {
     fn drop(&mut self) {
         drop(self.0.take());
-        self.1.store(true, Ordering::Release);
+        self.1.store(thread::current().name() == Some("perkey-sweeper"), Ordering::Release);
     }
 }
 
@@ -197,16 +198,16 @@ fn a_key_that_panics_on_drop_does_not_end_the_sweeper() {
 fn a_table_that_goes_on_the_sweepers_own_thread_does_not_join_it() {
     watched(|| {
         let _alone = one_at_a_time();
-        for _ in 0..rounds(20) {
+        for _ in 0..rounds(100) {
             let table = owners();
             let (being_swept, dropped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             let first = Arc::new(AtomicBool::new(true));
             let run: Arc<dyn Fn() + Send + Sync> = {
                 let (being_swept, dropped) = (Arc::clone(&being_swept), Arc::clone(&dropped));
-                let main = std::thread::current().id();
+                let main = thread::current().id();
                 Arc::new(move || {
                     // On the sweeper's thread, in the middle of a sweep.
-                    if std::thread::current().id() != main && first.swap(false, Ordering::AcqRel) {
+                    if thread::current().id() != main && first.swap(false, Ordering::AcqRel) {
                         being_swept.store(true, Ordering::Release);
                         until(|| dropped.load(Ordering::Acquire));
                     }
@@ -223,42 +224,142 @@ fn a_table_that_goes_on_the_sweepers_own_thread_does_not_join_it() {
             drop(table);
             dropped.store(true, Ordering::Release);
             no_thread_is_left();
-            assert!(went_well.load(Ordering::Acquire), "the sweeper waited for itself");
+            assert!(went_well.load(Ordering::Acquire), "the sweeper waited for itself, or went on another thread");
         }
     });
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Part {
+    Sweeper,
+    Table,
+    Other,
+}
+
+const ORDERS: [[Part; 3]; 6] = {
+    use Part::{Other, Sweeper, Table};
+    [
+        [Sweeper, Table, Other],
+        [Sweeper, Other, Table],
+        [Table, Sweeper, Other],
+        [Table, Other, Sweeper],
+        [Other, Sweeper, Table],
+        [Other, Table, Sweeper],
+    ]
+};
+
+/// A sweeper and its two tables, each there until it is dropped.
+struct Trio {
+    tick: Duration,
+    sweeper: Option<Sweeper>,
+    table: Option<Arc<KeyedLock<u32>>>,
+    other: Option<Arc<Owners>>,
+    tables_seen: (Weak<KeyedLock<u32>>, Weak<Owners>),
+}
+
+impl Trio {
+    fn new(tick: Duration) -> Self {
+        let (table, other) = (table(), owners());
+        let mut sweeper = Sweeper::spawn(&table, tick);
+        sweeper.add(&other);
+        let tables_seen = (Arc::downgrade(&table), Arc::downgrade(&other));
+        Self { tick, sweeper: Some(sweeper), table: Some(table), other: Some(other), tables_seen }
+    }
+
+    /// What drops a part.
+    fn end(&mut self, part: Part) -> Box<dyn FnOnce() + Send> {
+        fn dropping<T: Send + 'static>(part: &mut Option<T>) -> Box<dyn FnOnce() + Send> {
+            let part = part.take().expect("it is dropped once");
+            Box::new(|| drop(part))
+        }
+        match part {
+            Part::Sweeper => dropping(&mut self.sweeper),
+            Part::Table => dropping(&mut self.table),
+            Part::Other => dropping(&mut self.other),
+        }
+    }
+
+    /// Waits until a part that was dropped is gone; the sweeper may have a table in hand.
+    fn gone(&self, part: Part) {
+        match part {
+            Part::Sweeper => no_thread_is_left(),
+            Part::Table => until(|| self.tables_seen.0.strong_count() == 0),
+            Part::Other => until(|| self.tables_seen.1.strong_count() == 0),
+        }
+    }
+
+    /// That the sweeper, if it is there, sweeps what is there, and that nobody else does.
+    fn works(&self) {
+        if let Some(table) = &self.table {
+            drop(table.lock(&1));
+        }
+        if let Some(other) = &self.other {
+            drop(other.lock(&Owns::nothing(1)));
+        }
+        let all_have = |len| {
+            self.table.iter().all(|table| table.len() == len) && self.other.iter().all(|other| other.len() == len)
+        };
+        if self.sweeper.is_some() && self.tick == TICK {
+            until(|| all_have(0));
+        } else {
+            assert!(all_have(1), "swept by nobody");
+        }
+    }
+}
+
+/// One part after the other, each gone before the next goes: by this thread, or each by a thread of its own.
 #[test]
 fn a_hundred_rounds_in_every_order_leave_no_thread() {
     watched(|| {
         let _alone = one_at_a_time();
-        let mut orders = HashSet::new();
-        for round in 0..rounds(100) {
-            let tick = [TICK, NEVER][round % 2];
-            let table = table();
-            let mut sweeper = Sweeper::spawn(&table, tick);
-            let other = owners();
-            sweeper.add(&other);
-            drop((table.lock(&1), other.lock(&Owns::nothing(1))));
-            let order = round % 6;
-            orders.insert(order);
-            match order {
-                0 => drop((sweeper, table, other)),
-                1 => drop((table, sweeper, other)),
-                2 => drop((table, other, sweeper)),
-                3 => drop((other, sweeper, table)),
-                4 => {
-                    table.sweep();
-                    std::thread::spawn(move || drop((other, table))).join().unwrap();
-                    sweeper.stop();
+        let mut ran = HashSet::new();
+        for _ in 0..rounds(5) {
+            for (order, tick, elsewhere) in every_way() {
+                let mut trio = Trio::new(tick);
+                for part in order {
+                    trio.works();
+                    let end = trio.end(part);
+                    if elsewhere {
+                        thread::spawn(end).join().unwrap()
+                    } else {
+                        end()
+                    }
+                    trio.gone(part);
                 }
-                _ => {
-                    let holder = std::thread::spawn(move || drop((sweeper, other)));
-                    drop(table);
-                    holder.join().unwrap();
-                }
+                no_thread_is_left();
+                ran.insert((order, tick, elsewhere));
             }
-            no_thread_is_left();
+        }
+        assert_eq!(ran.len(), 6 * 2 * 2, "{ran:?}");
+    });
+}
+
+fn every_way() -> impl Iterator<Item = ([Part; 3], Duration, bool)> {
+    let places = [false, true];
+    ORDERS.into_iter().flat_map(move |order| {
+        [TICK, NEVER].into_iter().flat_map(move |tick| places.map(|elsewhere| (order, tick, elsewhere)))
+    })
+}
+
+#[test]
+fn a_hundred_rounds_all_at_once_leave_no_thread() {
+    watched(|| {
+        let _alone = one_at_a_time();
+        for _ in 0..rounds(50) {
+            for tick in [TICK, NEVER] {
+                let mut trio = Trio::new(tick);
+                trio.works();
+                let all_here = Arc::new(Barrier::new(3));
+                let ends = ORDERS[0].map(|part| {
+                    let (end, all_here) = (trio.end(part), Arc::clone(&all_here));
+                    thread::spawn(move || {
+                        all_here.meet();
+                        end();
+                    })
+                });
+                ends.into_iter().for_each(|end| end.join().unwrap());
+                ORDERS[0].into_iter().for_each(|part| trio.gone(part));
+            }
         }
     });
 }
@@ -290,9 +391,9 @@ fn a_table_that_goes_after_a_sweep_that_panicked_ends_the_process() {
         let panics = Arc::new(AtomicUsize::new(0));
         let run: Arc<dyn Fn() + Send + Sync> = {
             let (being_swept, dropped, panics) = (Arc::clone(&being_swept), Arc::clone(&dropped), Arc::clone(&panics));
-            let main = std::thread::current().id();
+            let main = thread::current().id();
             Arc::new(move || {
-                if std::thread::current().id() != main {
+                if thread::current().id() != main {
                     being_swept.store(true, Ordering::Release);
                     until(|| dropped.load(Ordering::Acquire));
                     panics.fetch_add(1, Ordering::Release);
