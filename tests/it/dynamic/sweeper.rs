@@ -364,6 +364,49 @@ fn a_hundred_rounds_all_at_once_leave_no_thread() {
     });
 }
 
+/// A key's `Drop` is in the middle when the sweeper is dropped, by another thread, and ends only after that has begun.
+#[test]
+fn a_drop_waits_until_the_thread_has_ended() {
+    watched(|| {
+        let _alone = one_at_a_time();
+        for round in 0..rounds(40) {
+            let [in_drop, announced, released, done] = [(); 4].map(|()| Arc::new(AtomicBool::new(false)));
+            let main = thread::current().id();
+            let run: Arc<dyn Fn() + Send + Sync> = {
+                let (in_drop, released, done) = (Arc::clone(&in_drop), Arc::clone(&released), Arc::clone(&done));
+                Arc::new(move || {
+                    if thread::current().id() != main {
+                        in_drop.store(true, Ordering::Release);
+                        until(|| released.load(Ordering::Acquire));
+                        done.store(true, Ordering::Release);
+                    }
+                })
+            };
+            let table = owners();
+            drop(table.lock(&Owns(1, Some(run), Arc::default())));
+            let sweeper = Sweeper::spawn(&table, TICK);
+            until(|| in_drop.load(Ordering::Acquire));
+            let dropper = {
+                let (announced, done) = (Arc::clone(&announced), Arc::clone(&done));
+                thread::spawn(move || {
+                    announced.store(true, Ordering::Release);
+                    if round % 2 == 0 {
+                        drop(sweeper)
+                    } else {
+                        sweeper.stop()
+                    }
+                    done.load(Ordering::Acquire)
+                })
+            };
+            until(|| announced.load(Ordering::Acquire));
+            // A thread has to start before the key goes on; a drop that waits for nothing has returned by then.
+            thread::spawn(move || released.store(true, Ordering::Release)).join().unwrap();
+            assert!(dropper.join().unwrap(), "it returned while its thread was dropping a key");
+            no_thread_is_left();
+        }
+    });
+}
+
 #[test]
 fn two_sweepers_of_one_table() {
     watched(|| {
