@@ -186,15 +186,38 @@ fn a_limit_of_nothing_is_refused_with_the_way_out() {
     assert_eq!(permits.limit(&1), u32::MAX as usize);
 }
 
-/// Limits change at full speed beside every kind of request. No limit is above `MOST`, so no more than that are inside; and
-/// at the end nothing is missing.
+/// No limit is above it.
+const MOST: usize = 5;
+const KEYS: usize = 3;
+
+/// One request of any kind. If it gets in: how many are inside with it at least, as counted by those who are.
+fn visit(permits: &KeyedSemaphore<u64>, inside: &[AtomicUsize; KEYS], random: &mut Random) -> Option<usize> {
+    let key = random.below(KEYS as u64);
+    let weight = 1 + random.below(MOST as u64) as usize;
+    let token = CancellationToken::new();
+    let wait = match random.below(4) {
+        0 => Wait::now(),
+        1 => Wait::at_most(Duration::from_micros(random.below(100))),
+        2 => Wait::forever().max_queued(2),
+        // Somebody may have to be told that it can never fit; others wait.
+        _ => Wait::forever().or_cancelled(&token),
+    };
+    let _permit = permits.acquire_many(&key, weight, wait).ok()?;
+    let inside = &inside[key as usize];
+    let now = inside.fetch_add(weight, Ordering::Relaxed) + weight;
+    spin(random.below(50));
+    inside.fetch_sub(weight, Ordering::Relaxed);
+    Some(now)
+}
+
+/// Limits change at full speed beside every kind of request. No more than `MOST` are inside, ever; and at the end nothing is
+/// missing.
 #[test]
 fn limits_that_change_beside_everything_else() {
-    const MOST: usize = 5;
     watched(|| {
         for fairness in MODES {
             let permits = KeyedSemaphore::<u64>::with_limit_and_options(MOST, crowded(fairness));
-            let inside = [(); 3].map(|()| AtomicUsize::new(0));
+            let inside = [(); KEYS].map(|()| AtomicUsize::new(0));
             let done = AtomicUsize::new(0);
             threads(|scope| {
                 for thread in 0..6 {
@@ -202,23 +225,8 @@ fn limits_that_change_beside_everything_else() {
                     scope.spawn(move || {
                         let mut random = Random::new(thread);
                         for _ in 0..rounds(3_000) {
-                            let key = random.below(3);
-                            let weight = 1 + random.below(MOST as u64) as usize;
-                            let token = CancellationToken::new();
-                            let wait = match random.below(4) {
-                                0 => Wait::now(),
-                                1 => Wait::at_most(Duration::from_micros(random.below(100))),
-                                2 => Wait::forever().max_queued(2),
-                                // Somebody may have to be told that it can never fit; others wait.
-                                _ => Wait::forever().or_cancelled(&token),
-                            };
-                            if let Ok(permit) = permits.acquire_many(&key, weight, wait) {
-                                let inside = &inside[key as usize];
-                                let now = inside.fetch_add(weight, Ordering::Relaxed) + weight;
+                            if let Some(now) = visit(permits, inside, &mut random) {
                                 assert!(now <= MOST, "{now} inside");
-                                spin(random.below(50));
-                                inside.fetch_sub(weight, Ordering::Relaxed);
-                                drop(permit);
                             }
                         }
                         done.fetch_add(1, Ordering::Release);
@@ -237,7 +245,70 @@ fn limits_that_change_beside_everything_else() {
             });
             assert!(permits.is_empty(), "{:?}", permits.snapshot());
             permits.set_limit(MOST);
-            for key in 0..3 {
+            for key in 0..KEYS as u64 {
+                assert!(elsewhere(|| permits.acquire_many(&key, MOST, Wait::now()).is_ok()));
+            }
+        }
+    });
+}
+
+/// One thread changes the limit, so it knows when those who came in before its last change have left: when each of the others
+/// has been through since. From then on no more than that limit are inside. Where idle keys are kept their entries are older
+/// than the change, elsewhere most are younger.
+#[test]
+fn a_lower_limit_holds_when_those_from_before_have_left() {
+    watched_in_both_modes(|fairness| {
+        for kept in [None, Some(Duration::MAX)] {
+            let options = kept.map_or(crowded(fairness), |ttl| crowded(fairness).idle_ttl(ttl));
+            let permits = KeyedSemaphore::<u64>::with_limit_and_options(MOST, options);
+            let inside = [(); KEYS].map(|()| AtomicUsize::new(0));
+            let (most_seen, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let visits = [(); 4].map(|()| AtomicUsize::new(0));
+            let too_many = threads(|scope| {
+                for (thread, visits) in visits.iter().enumerate() {
+                    let (permits, inside, most_seen, over) = (&permits, &inside, &most_seen, &over);
+                    scope.spawn(move || {
+                        let mut random = Random::new(thread);
+                        while !over.load(Ordering::Acquire) {
+                            if let Some(now) = visit(permits, inside, &mut random) {
+                                most_seen.fetch_max(now, Ordering::AcqRel);
+                            }
+                            visits.fetch_add(1, Ordering::Release);
+                        }
+                    });
+                }
+                // Every visit that has begun is over.
+                let all_have_been_through = || {
+                    for visits in &visits {
+                        let before = visits.load(Ordering::Acquire);
+                        until(|| visits.load(Ordering::Acquire) > before);
+                    }
+                };
+                let mut random = Random::new(visits.len());
+                let too_many = (0..rounds(40)).find_map(|_| {
+                    for _ in 0..random.below(4) {
+                        permits.set_limit(1 + random.below(MOST as u64) as usize);
+                        spin(random.below(500));
+                    }
+                    permits.set_limit(MOST);
+                    spin(random.below(500));
+                    let limit = 1 + random.below(MOST as u64 - 1) as usize;
+                    permits.set_limit(limit);
+                    // Those from before have left; and then those who met them inside.
+                    all_have_been_through();
+                    all_have_been_through();
+                    most_seen.store(0, Ordering::Release);
+                    all_have_been_through();
+                    until(|| most_seen.load(Ordering::Acquire) > 0);
+                    let most = most_seen.load(Ordering::Acquire);
+                    (most > limit).then_some((most, limit))
+                });
+                over.store(true, Ordering::Release);
+                too_many
+            });
+            assert_eq!(too_many, None, "so many inside, with that limit; idle keys kept: {}", kept.is_some());
+            permits.set_limit(MOST);
+            for key in 0..KEYS as u64 {
                 assert!(elsewhere(|| permits.acquire_many(&key, MOST, Wait::now()).is_ok()));
             }
         }
