@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use perkey::{KeyedLock, KeyedSemaphore, Options, Wait};
+use perkey::{Fairness, KeyedLock, KeyedSemaphore, Options, Wait};
 
 use crate::support::watched_in_both_modes;
 use crate::support::{Oracle, Random, crowded, elsewhere, panics, quiet_panic, rounds, spin, threads, until, watched};
@@ -216,50 +216,58 @@ fn a_key_that_is_swept_may_call_its_table() {
 /// Sweeps at full speed beside lockers and permit holders.
 #[test]
 fn a_sweep_lets_two_in() {
+    watched_in_both_modes(|fairness| nobody_is_let_in_twice(fairness, 2));
+}
+
+#[test]
+fn a_sweep_beside_three_others_lets_two_in() {
+    watched_in_both_modes(|fairness| nobody_is_let_in_twice(fairness, 4));
+}
+
+/// So many sweep.
+fn nobody_is_let_in_twice(fairness: Fairness, sweepers: usize) {
     const KEYS: u64 = 4;
-    watched_in_both_modes(|fairness| {
-        let options = || crowded(fairness).idle_ttl(Duration::ZERO);
-        let (locks, permits) =
-            (KeyedLock::<u64>::with_options(options()), KeyedSemaphore::<u64, 2>::with_options(options()));
-        let exclusive: Vec<Oracle> = (0..KEYS).map(|_| Oracle::exclusive()).collect();
-        let shared: Vec<Oracle> = (0..KEYS).map(|_| Oracle::new(2)).collect();
-        let done = AtomicUsize::new(0);
-        threads(|scope| {
-            for thread in 0..6 {
-                let (locks, permits, exclusive, shared, done) = (&locks, &permits, &exclusive, &shared, &done);
-                scope.spawn(move || {
-                    let mut random = Random::new(thread);
-                    for _ in 0..rounds(5_000) {
-                        let key = random.below(KEYS);
-                        let wait = match random.below(3) {
-                            0 => Wait::now(),
-                            1 => Wait::at_most(Duration::from_micros(50)),
-                            _ => Wait::forever(),
-                        };
-                        let work = random.below(20);
-                        let _ = locks.with_key_within(&key, &wait, || exclusive[key as usize].visit(1, || spin(work)));
-                        let weight = 1 + random.below(2) as usize;
-                        if let Ok(_permit) = permits.acquire_many(&key, weight, wait) {
-                            shared[key as usize].visit(weight, || spin(work));
-                        }
+    let options = || crowded(fairness).idle_ttl(Duration::ZERO);
+    let (locks, permits) =
+        (KeyedLock::<u64>::with_options(options()), KeyedSemaphore::<u64, 2>::with_options(options()));
+    let exclusive: Vec<Oracle> = (0..KEYS).map(|_| Oracle::exclusive()).collect();
+    let shared: Vec<Oracle> = (0..KEYS).map(|_| Oracle::new(2)).collect();
+    let done = AtomicUsize::new(0);
+    threads(|scope| {
+        for thread in 0..6 {
+            let (locks, permits, exclusive, shared, done) = (&locks, &permits, &exclusive, &shared, &done);
+            scope.spawn(move || {
+                let mut random = Random::new(thread);
+                for _ in 0..rounds(5_000) {
+                    let key = random.below(KEYS);
+                    let wait = match random.below(3) {
+                        0 => Wait::now(),
+                        1 => Wait::at_most(Duration::from_micros(50)),
+                        _ => Wait::forever(),
+                    };
+                    let work = random.below(20);
+                    let _ = locks.with_key_within(&key, &wait, || exclusive[key as usize].visit(1, || spin(work)));
+                    let weight = 1 + random.below(2) as usize;
+                    if let Ok(_permit) = permits.acquire_many(&key, weight, wait) {
+                        shared[key as usize].visit(weight, || spin(work));
                     }
-                    done.fetch_add(1, Ordering::Release);
-                });
-            }
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while done.load(Ordering::Acquire) < 6 {
-                        locks.sweep();
-                        permits.sweep();
-                        permits.shrink_to_fit();
-                    }
-                });
-            }
-        });
-        exclusive.iter().for_each(|oracle| assert!(oracle.check() > 0));
-        shared.iter().for_each(|oracle| assert!(oracle.check() > 0));
-        locks.sweep();
-        permits.sweep();
-        assert!(locks.is_empty() && permits.is_empty());
+                }
+                done.fetch_add(1, Ordering::Release);
+            });
+        }
+        for _ in 0..sweepers {
+            scope.spawn(|| {
+                while done.load(Ordering::Acquire) < 6 {
+                    locks.sweep();
+                    permits.sweep();
+                    permits.shrink_to_fit();
+                }
+            });
+        }
     });
+    exclusive.iter().for_each(|oracle| assert!(oracle.check() > 0));
+    shared.iter().for_each(|oracle| assert!(oracle.check() > 0));
+    locks.sweep();
+    permits.sweep();
+    assert!(locks.is_empty() && permits.is_empty());
 }
