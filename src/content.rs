@@ -6,6 +6,9 @@ use crate::sync::Mutex;
 
 /// What an entry keeps while nobody holds its key. Who holds the key has it in hand.
 pub(crate) trait Content: Default {
+    /// Whether the table has a gate, and notes who holds what.
+    const GATED: bool = false;
+
     /// What a holder has in hand.
     type InHand: Default;
 
@@ -19,6 +22,27 @@ pub(crate) trait Content: Default {
 }
 
 impl Content for () {
+    type InHand = ();
+
+    #[inline]
+    fn take(&mut self) {}
+
+    #[inline]
+    fn put(&mut self, (): ()) {}
+
+    #[inline]
+    fn is_kept(&mut self) -> bool {
+        false
+    }
+}
+
+/// Nothing, in a table of read/write locks.
+#[derive(Default)]
+pub(crate) struct Gated;
+
+impl Content for Gated {
+    const GATED: bool = true;
+
     type InHand = ();
 
     #[inline]

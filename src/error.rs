@@ -75,6 +75,8 @@ pub struct Deadlock(Box<Reentry>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reentry {
+    /// What this thread asked for, and why it cannot have it.
+    fault: &'static str,
     table: Option<Cow<'static, str>>,
     table_type: &'static str,
     key_type: &'static str,
@@ -88,7 +90,25 @@ impl Deadlock {
         table_type: &'static str,
         location: &'static Location<'static>,
     ) -> Self {
-        Self(Box::new(Reentry { table, table_type, key_type: std::any::type_name::<K>(), location }))
+        Self::new::<K>("this thread already holds the key", table, table_type, location)
+    }
+
+    #[cold]
+    pub(crate) fn over_own_hold<K>(
+        table: Option<Cow<'static, str>>,
+        table_type: &'static str,
+        location: &'static Location<'static>,
+    ) -> Self {
+        Self::new::<K>("this thread already holds one of all the keys it asks for", table, table_type, location)
+    }
+
+    fn new<K>(
+        fault: &'static str,
+        table: Option<Cow<'static, str>>,
+        table_type: &'static str,
+        location: &'static Location<'static>,
+    ) -> Self {
+        Self(Box::new(Reentry { fault, table, table_type, key_type: std::any::type_name::<K>(), location }))
     }
 
     /// The table's name, if [`Options::name`](crate::Options::name) gave it one.
@@ -145,8 +165,8 @@ impl Deadlock {
 
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reentry { table, table_type, key_type, location } = &*self.0;
-        write!(f, "this thread already holds the key and would wait for itself for ever: {table_type}")?;
+        let Reentry { fault, table, table_type, key_type, location } = &*self.0;
+        write!(f, "{fault} and would wait for itself for ever: {table_type}")?;
         match table {
             Some(name) => write!(f, " {name:?}")?,
             None => f.write_str(" without a name")?,

@@ -39,6 +39,14 @@ pub(crate) enum Fault {
     ValueStaysBehind,
     /// An entry goes when nobody holds or waits, whether it has a value or not.
     ValueGoesWithTheLast,
+    /// Who holds something waits behind locks over all keys as any other.
+    NobodyPasses,
+    /// A thread passes only what conflicts with its own holds.
+    OnlyOwnConflictsPass,
+    /// Who is kept out does not look again when a writer is queued.
+    KeptOutLookOnce,
+    /// Who wants all keys does not wait for those that are held.
+    ClosersDoNotWait,
 }
 
 #[cfg(not(any(test, loom)))]
@@ -55,7 +63,7 @@ pub(crate) fn planted(fault: Fault) -> bool {
 
 #[cfg(any(test, loom))]
 impl Fault {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 20] = [
         Self::RemoveInTwoSteps,
         Self::GrantLost,
         Self::OneRingForTwoPermits,
@@ -72,6 +80,10 @@ impl Fault {
         Self::SweepsTheHeld,
         Self::ValueStaysBehind,
         Self::ValueGoesWithTheLast,
+        Self::NobodyPasses,
+        Self::OnlyOwnConflictsPass,
+        Self::KeptOutLookOnce,
+        Self::ClosersDoNotWait,
     ];
 
     fn from_env() -> Option<Self> {

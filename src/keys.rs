@@ -2,11 +2,10 @@
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
-use std::panic::Location;
 
 use crate::content::Content;
 use crate::error::AcquireError;
-use crate::table::{Ask, HasTable, Hold, Kind};
+use crate::table::{Ask, HasTable, Hold};
 use crate::wait::{Deadline, Wait};
 
 /// The places of holds by the ids of their slots; empty where there are few.
@@ -33,19 +32,15 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
     ///
     /// What is taken already when this fails or unwinds is given back when `self` goes.
     #[inline]
-    pub(crate) fn take<'q, Q>(
-        &mut self,
-        keys: impl IntoIterator<Item = &'q Q>,
-        location: &'static Location<'static>,
-    ) -> Result<(), AcquireError>
+    pub(crate) fn take<'q, Q>(&mut self, keys: impl IntoIterator<Item = &'q Q>, ask: Ask) -> Result<(), AcquireError>
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Ord + ToOwned<Owned = T::Key> + 'q,
     {
-        sorted(keys, |keys| match self.take_free(keys, location) {
+        sorted(keys, |keys| match self.take_free(keys, ask) {
             [] => Ok(()),
-            rest => self.wait_for(rest, location, &Wait::FOREVER, Deadline::Never),
+            rest => self.wait_for(rest, ask, &Wait::FOREVER, Deadline::Never),
         })
     }
 
@@ -53,7 +48,7 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
     pub(crate) fn take_with<'q, Q>(
         &mut self,
         keys: impl IntoIterator<Item = &'q Q>,
-        location: &'static Location<'static>,
+        ask: Ask,
         wait: &Wait,
     ) -> Result<(), AcquireError>
     where
@@ -66,21 +61,21 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
         }
         // The time runs from the call, and the iterator may take some.
         let deadline = wait.deadline();
-        sorted(keys, |keys| match self.take_free(keys, location) {
+        sorted(keys, |keys| match self.take_free(keys, ask) {
             [] => Ok(()),
-            rest => self.wait_for(rest, location, wait, deadline),
+            rest => self.wait_for(rest, ask, wait, deadline),
         })
     }
 
     /// Takes keys in turn, up to one that has to be waited for; gives back that one and those behind it.
     #[inline]
-    fn take_free<'k, 'q, Q>(&mut self, mut keys: &'k [&'q Q], location: &'static Location<'static>) -> &'k [&'q Q]
+    fn take_free<'k, 'q, Q>(&mut self, mut keys: &'k [&'q Q], ask: Ask) -> &'k [&'q Q]
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = T::Key>,
     {
-        let (table, ask) = (self.owner.table(), ask(location));
+        let table = self.owner.table();
         self.holds = Vec::with_capacity(keys.len());
         while let [key, rest @ ..] = keys
             && let Some(hold) = table.try_acquire(*key, ask)
@@ -93,19 +88,13 @@ impl<T: HasTable<Content = C>, C: Content> HeldKeys<T, C> {
 
     #[cold]
     #[inline(never)]
-    fn wait_for<Q>(
-        &mut self,
-        keys: &[&Q],
-        location: &'static Location<'static>,
-        wait: &Wait,
-        deadline: Deadline,
-    ) -> Result<(), AcquireError>
+    fn wait_for<Q>(&mut self, keys: &[&Q], ask: Ask, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError>
     where
         T::Key: Borrow<Q>,
         T::Hasher: BuildHasher,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = T::Key>,
     {
-        let (table, ask) = (self.owner.table(), ask(location));
+        let table = self.owner.table();
         // A wait begins. It could have no end if this thread held one of the keys to come.
         for key in keys {
             table.check_not_owned(*key, ask)?;
@@ -228,11 +217,6 @@ impl<I: Iterator<Item = H>, H, F: Fn(H)> Drop for OnUnwind<I, H, F> {
     }
 }
 
-#[inline]
-fn ask(location: &'static Location<'static>) -> Ask {
-    Ask { weight: 1, kind: Kind::OneOfSeveral, location }
-}
-
 /// Hands `keys` to `then`, sorted and each once, when the iterator is gone.
 #[inline]
 fn sorted<'q, Q, R>(keys: impl IntoIterator<Item = &'q Q>, then: impl FnOnce(&[&'q Q]) -> R) -> R
@@ -264,6 +248,7 @@ where
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::hash::RandomState;
+    use std::panic::Location;
     use std::sync::mpsc;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -271,7 +256,7 @@ mod tests {
     use super::*;
     use crate::limit::Source;
     use crate::options::Options;
-    use crate::table::Table;
+    use crate::table::{Kind, Table};
 
     struct Keys(Table<u32, RandomState>);
 
@@ -294,7 +279,7 @@ mod tests {
             let ask = Ask { weight: 1, kind: Kind::Movable, location: Location::caller() };
             let mut taken = keys.0.acquire(&2, ask).expect("it is free");
             let mut held = HeldKeys::none(&keys);
-            let result = held.wait_for(&[&1, &2], ask.location, &Wait::FOREVER, Deadline::At(Instant::now()));
+            let result = held.wait_for(&[&1, &2], ask, &Wait::FOREVER, Deadline::At(Instant::now()));
             assert_eq!(held.len(), 1, "a free key is taken even if the time is over by then");
             drop(held);
             keys.0.release(&mut taken, false);

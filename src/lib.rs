@@ -1,5 +1,5 @@
-//! Per-key locks, mutexes and semaphores for threads: work on one key is serialised, or limited to N at a time, and work on
-//! different keys runs in parallel.
+//! Per-key locks, read/write locks, mutexes and semaphores for threads: work on one key is serialised, or limited to N at a
+//! time, and work on different keys runs in parallel.
 //!
 //! ```
 //! use perkey::KeyedLock;
@@ -17,7 +17,9 @@
 //! |---|---|
 //! | one thread at a time per key, to guard something that lies elsewhere: a row, a file, a host | [`KeyedLock`] |
 //! | one thread at a time per key, to guard a value that the table keeps | [`KeyedMutex`] |
-//! | several keys at once | [`KeyedLock::lock_keys`], [`KeyedMutex::lock_keys`] |
+//! | many readers or one writer per key | [`KeyedRwLock`] |
+//! | several keys at once | [`KeyedLock::lock_keys`], [`KeyedMutex::lock_keys`], [`KeyedRwLock::read_keys`], [`KeyedRwLock::write_keys`] |
+//! | every key at once | [`KeyedRwLock::read_all`], [`KeyedRwLock::write_all`] |
 //! | at most N at a time per key, N known when you write the program | [`KeyedSemaphore<K, N>`](KeyedSemaphore) |
 //! | the same, N known when it runs | [`KeyedSemaphore<K>`](KeyedSemaphore) and [`with_limit`](KeyedSemaphore::with_limit) |
 //! | a limit that depends on the key | [`KeyedSemaphore::with_limit_by`] |
@@ -25,20 +27,46 @@
 //!
 //! A [`KeyedMutex`] is the choice where the state is in memory and has no other home: it cannot be reached without its key's lock,
 //! and it goes when it is taken or has idled for long enough. Where the state has a home (a database, a directory, a
-//! connection pool), a [`KeyedLock`] leaves nothing behind. A [`KeyedSemaphore`] of 1 is a lock without an owner: use it only
+//! connection pool), a [`KeyedLock`] leaves nothing behind. A [`KeyedRwLock`] pays where readers of one key stay inside for a
+//! while, or where something is done to all keys at once. A [`KeyedSemaphore`] of 1 is a lock without an owner: use it only
 //! where permits move between threads as `Arc` permits anyway.
 //!
 //! They have the same families of calls, as far as these make sense for the type:
 //!
 //! | call | waits | if it does not get the key |
 //! |---|---|---|
-//! | `lock`, `acquire`, `with_key` | for ever | |
-//! | `lock_keys`, `with_keys` | for ever, for every key | |
-//! | `try_lock`, `try_acquire`, `try_with_key` | not at all | `None` |
-//! | `try_lock_for`, `try_acquire_for` | for a [`Duration`](std::time::Duration) | `None` |
-//! | `lock_with`, `lock_keys_with`, `acquire_with`, `acquire_many`, `with_key_within` | as a [`Wait`] says: time, cancellation, length of the queue | an [`AcquireError`] that says why |
+//! | `lock`, `read`, `write`, `acquire`, `with_key`, `with_read`, `with_write` | for ever | |
+//! | `lock_keys`, `read_keys`, `write_keys`, `with_keys` | for ever, for every key named | |
+//! | `read_all`, `write_all` | for ever, for every key there is | |
+//! | `try_lock`, `try_read`, `try_write`, `try_read_all`, `try_write_all`, `try_acquire`, `try_with_key` | not at all | `None` |
+//! | `try_lock_for`, `try_read_for`, `try_write_for`, `try_read_all_for`, `try_write_all_for`, `try_acquire_for` | for a [`Duration`](std::time::Duration) | `None` |
+//! | `lock_with`, `read_with`, `write_with`, `read_all_with`, `write_all_with`, `lock_keys_with`, `read_keys_with`, `write_keys_with`, `acquire_with`, `acquire_many`, `with_key_within` | as a [`Wait`] says: time, cancellation, length of the queue | an [`AcquireError`] that says why |
 //!
 //! Those named `_arc` give a guard that may move to another thread and keeps the table alive.
+//!
+//! # Readers, writers, and every key at once
+//!
+//! Readers of a [`KeyedRwLock`] share their key, a writer has it alone. [`read_all`](KeyedRwLock::read_all) and
+//! [`write_all`](KeyedRwLock::write_all) lock all keys in one step, those included that have no entry yet: a cache is read and
+//! refreshed key by key, and rebuilt while nobody looks.
+//!
+//! ```
+//! use perkey::{KeyedRwLock, KeyedRwLockWriteGuard};
+//!
+//! let pages = KeyedRwLock::<String>::new();
+//! pages.with_read("index", || println!("read beside other readers"));
+//!
+//! let writer = pages.write("index"); // nobody else has it
+//! let reader = KeyedRwLockWriteGuard::downgrade(writer); // and nobody has written since
+//! drop(reader);
+//!
+//! let everything = pages.write_all(); // nobody else has any page
+//! drop(everything);
+//! ```
+//!
+//! Requests that conflict are served in the order in which they came (but for what [`Fairness::Eventual`] allows within the
+//! queue of a key), so neither readers, nor writers, nor locks over every key can be kept out by the others. What a thread may
+//! ask for while it holds something, the type's own page [says](KeyedRwLock#while-a-thread-holds-something).
 //!
 //! # How it works
 //!
@@ -87,6 +115,7 @@ mod cancel;
 mod content;
 mod error;
 mod fault;
+mod gate;
 mod keys;
 mod limit;
 mod lock;
@@ -94,6 +123,7 @@ mod mutex;
 mod options;
 mod owners;
 mod retention;
+mod rwlock;
 mod semaphore;
 mod slot;
 mod status;
@@ -111,6 +141,10 @@ pub use limit::Limit;
 pub use lock::{ArcKeyedLockGuard, KeyedLock, KeyedLockGuard, KeyedLockKeysGuard};
 pub use mutex::{ArcKeyedMutexGuard, KeyedMutex, KeyedMutexGuard, KeyedMutexKeysGuard};
 pub use options::{Fairness, Options};
+pub use rwlock::{
+    ArcKeyedRwLockReadGuard, ArcKeyedRwLockWriteGuard, KeyedRwLock, KeyedRwLockReadAllGuard, KeyedRwLockReadGuard,
+    KeyedRwLockReadKeysGuard, KeyedRwLockWriteAllGuard, KeyedRwLockWriteGuard, KeyedRwLockWriteKeysGuard,
+};
 pub use semaphore::{ArcKeyedPermit, DYNAMIC, KeyedPermit, KeyedSemaphore};
 pub use status::{KeyStatus, WaiterStatus};
 #[cfg(not(loom))]

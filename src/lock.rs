@@ -541,7 +541,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
         let mut held = HeldKeys::none(self);
-        if let Err(error) = held.take(keys, Location::caller()) {
+        if let Err(error) = held.take(keys, Self::ask(Kind::OneOfSeveral)) {
             // Now, because what this gives back may panic too.
             drop(held);
             panic!("{error}");
@@ -581,7 +581,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
         let mut held = HeldKeys::none(self);
-        held.take_with(keys, Location::caller(), &wait.into())?;
+        held.take_with(keys, Self::ask(Kind::OneOfSeveral), &wait.into())?;
         Ok(KeyedLockKeysGuard { held, not_send: PhantomData })
     }
 
@@ -666,7 +666,7 @@ impl<K, S: BuildHasher> KeyedLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        self.table.query(key, |slot| slot.waiters()).unwrap_or(0)
+        self.table.waiters(key)
     }
 }
 

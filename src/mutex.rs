@@ -559,7 +559,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
         let mut held = HeldKeys::none(self);
-        if let Err(error) = held.take(keys, Location::caller()) {
+        if let Err(error) = held.take(keys, Self::ask(Kind::OneOfSeveral)) {
             // Now, because what this gives back may panic too.
             drop(held);
             panic!("{error}");
@@ -598,7 +598,7 @@ impl<K, V, S: BuildHasher> KeyedMutex<K, V, S> {
         Q: ?Sized + Hash + Ord + ToOwned<Owned = K> + 'q,
     {
         let mut held = HeldKeys::none(self);
-        held.take_with(keys, Location::caller(), &wait.into())?;
+        held.take_with(keys, Self::ask(Kind::OneOfSeveral), &wait.into())?;
         Ok(KeyedMutexKeysGuard::new(held))
     }
 

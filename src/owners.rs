@@ -1,4 +1,6 @@
-//! Numbers that are never used twice in a process: threads and slots.
+//! Numbers that are never used twice in a process: threads and slots. And, in `notes`, what a thread holds.
+
+pub(crate) mod notes;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -224,8 +224,45 @@ impl<S> Slot<S> {
     }
 }
 
+impl<S> Slot<S> {
+    /// Takes the permits of a thread that has some already, if they are free, whoever waits.
+    pub(crate) fn take_more(&mut self, request: Request) -> bool {
+        let fits = request.weight <= self.available();
+        if fits {
+            self.take(request);
+        }
+        fits
+    }
+
+    /// Whether a request for `weight` waits.
+    pub(crate) fn is_waited_for_by(&self, weight: u32) -> bool {
+        self.waiting().any(|(_, waiting)| waiting == weight)
+    }
+
+    /// Turns the only hold into another. The caller settles the slot, or has made sure that there is nothing to settle.
+    pub(crate) fn convert(&mut self, request: Request) {
+        self.taken = 0;
+        self.take(request);
+    }
+}
+
 impl<S: Clone> Slot<S> {
-    /// Queues a request that [`try_take`](Self::try_take) has just refused.
+    /// Takes the permits for a request that has waited elsewhere, if they are free and nobody waits here; else queues it.
+    pub(crate) fn admit(&mut self, fairness: Fairness, request: Request, seat: S, now: Instant) -> Option<Ticket> {
+        if request.weight <= self.available() && !self.is_waited_for() {
+            self.take(request);
+            return None;
+        }
+        Some(self.enqueue(fairness, request, seat, now))
+    }
+
+    /// Turns the only hold, which is of all permits, into one that leaves room, and lets in who is next.
+    pub(crate) fn downgrade(&mut self, request: Request, clock: impl Fn() -> Instant, bells: &mut Bells<S>) {
+        self.convert(request);
+        self.settle(clock, bells);
+    }
+
+    /// Queues a request that does not get in at once.
     pub(crate) fn enqueue(&mut self, fairness: Fairness, request: Request, seat: S, now: Instant) -> Ticket {
         let queue = self.queue.get_or_insert_with(|| Box::new(Queue::new(fairness, now)));
         if queue.waiting.is_empty() {
@@ -436,7 +473,7 @@ impl<S> Bells<S> {
         Self { first: None, rest: Vec::new() }
     }
 
-    fn push(&mut self, seat: S) {
+    pub(crate) fn push(&mut self, seat: S) {
         match self.first {
             None => self.first = Some(seat),
             Some(_) => self.rest.push(seat),

@@ -23,11 +23,15 @@ pub struct KeyStatus<K> {
     /// The key.
     pub key: K,
     /// How many permits are taken: 1 for a lock that is held, or its guards if it is
-    /// [reentrant](crate::Options::reentrant); 0 for a key that is kept.
+    /// [reentrant](crate::Options::reentrant); 0 for a key that is kept. Of a [`KeyedRwLock`](crate::KeyedRwLock), the
+    /// readers; a writer holds all permits.
     pub held: usize,
-    /// How many permits the key has: 1 for a lock.
+    /// How many permits the key has: 1 for a lock, as many as there can be readers for a
+    /// [`KeyedRwLock`](crate::KeyedRwLock).
     pub limit: usize,
-    /// The requests that wait for the key, in order of arrival.
+    /// How many guards over every key there are, of a [`KeyedRwLock`](crate::KeyedRwLock): they hold this key too.
+    pub held_with_all: usize,
+    /// The requests that wait for the key, in order of arrival. Those that a lock over every key holds back come last.
     pub waiters: Vec<WaiterStatus>,
 }
 
@@ -61,6 +65,6 @@ pub struct WaiterStatus {
     pub since: Instant,
     /// Where the call that waits was made.
     pub location: &'static Location<'static>,
-    /// How many permits it asks for: 1 for a lock.
+    /// How many permits it asks for: 1 for a lock, and to read; to write, all that there are.
     pub permits: usize,
 }

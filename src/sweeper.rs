@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::lock::KeyedLock;
 use crate::mutex::KeyedMutex;
+use crate::rwlock::KeyedRwLock;
 use crate::semaphore::KeyedSemaphore;
 use crate::sync::{Condvar, Mutex};
 use crate::unwind::survive;
@@ -18,8 +19,8 @@ use crate::unwind::survive;
 /// A tick of zero would be a loop that does nothing else.
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
 
-/// A table that a [`Sweeper`] can sweep: [`KeyedLock`], [`KeyedMutex`] and [`KeyedSemaphore`], with keys and values that may be
-/// dropped on its thread.
+/// A table that a [`Sweeper`] can sweep: [`KeyedLock`], [`KeyedRwLock`], [`KeyedMutex`] and [`KeyedSemaphore`], with keys and
+/// values that may be dropped on its thread.
 ///
 /// # Examples
 ///
@@ -47,6 +48,14 @@ impl<K, S> sealed::Sealed for KeyedLock<K, S> {}
 impl<K: Send + Sync + 'static, S: Send + Sync + 'static> Sweep for KeyedLock<K, S> {
     fn sweep(&self) -> usize {
         KeyedLock::sweep(self)
+    }
+}
+
+impl<K, S> sealed::Sealed for KeyedRwLock<K, S> {}
+
+impl<K: Send + Sync + 'static, S: Send + Sync + 'static> Sweep for KeyedRwLock<K, S> {
+    fn sweep(&self) -> usize {
+        KeyedRwLock::sweep(self)
     }
 }
 

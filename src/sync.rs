@@ -17,7 +17,7 @@ mod real {
     use std::time::Instant;
 
     pub(crate) use dashmap::{DashMap, SharedValue};
-    pub(crate) use parking_lot::{Condvar, Mutex};
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
     pub(crate) use std::thread::yield_now;

@@ -10,15 +10,19 @@
 //!    `Clone` in [`Table::snapshot`], [`Table::keys`] and [`Table::retain`]. All run before anything is changed, so they may
 //!    panic. Hashing and limit functions come before the lock; dropping a key or a value, showing a value to the user,
 //!    ringing a waiter and parking come after it.
-//! 2. At most one lock is held at a time, with two exceptions: a scan holds `scan`, and a change of the limit holds
+//! 2. At most one lock is held at a time, with three exceptions: a scan holds `scan`, and a change of the limit holds
 //!    `by_key`, and then the shards in ascending order, the next before the last is let go (so does DashMap's iterator, and
-//!    there is no other safe visit). Under those two no code of the user's runs but `Clone` in `snapshot` and `keys`.
+//!    there is no other safe visit). Under those two no code of the user's runs but `Clone` in `snapshot` and `keys`. Who
+//!    goes through the gate of a table of read/write locks holds it, and then one shard at a time; a snapshot takes it under
+//!    `scan`. Under it runs what may run under a shard lock.
 //! 3. A hold is `(hash, slot id)`. Ids are unique in the process, so it can only ever meet its own slot.
 //! 4. Who arrives changes a slot in [`Table::enter`] (or visits it in [`Table::retain`]), who leaves in [`Table::release`], who waits in [`Table::change`];
 //!    a new limit goes through all slots.
 
 mod acquire;
+mod all;
 mod evict;
+mod gated;
 mod held;
 mod limits;
 mod queued;
@@ -33,11 +37,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use self::acquire::{Ask, Kind};
-pub(crate) use self::held::{HasTable, Held, Hold};
+pub(crate) use self::held::{HasTable, Held, HeldAll, Hold};
 use crate::content::Content;
 use crate::fault::{Fault, planted};
+use crate::gate::{Gates, KeptOut, Mode};
 use crate::limit::{LimitFn, Source, clamp};
 use crate::options::{Fairness, Options};
+use crate::owners::notes::{self, Place};
 use crate::retention::Retention;
 use crate::slot::{Bells, Slot, Ticket, Verdict};
 use crate::status::{KeyStatus, WaiterStatus};
@@ -57,6 +63,8 @@ pub(crate) struct Table<K, S, C = ()> {
     reentrant: bool,
     /// Keeps idle entries, if any.
     retention: Option<Retention>,
+    /// Of a table of read/write locks.
+    gates: Option<Box<Gates<K, Seat>>>,
     /// The public type, for messages.
     table_type: &'static str,
     name: Option<Cow<'static, str>>,
@@ -134,6 +142,13 @@ pub(crate) struct Seat {
     location: &'static Location<'static>,
 }
 
+impl Seat {
+    fn status(&self, weight: u32) -> WaiterStatus {
+        let thread = self.waiter.thread().clone();
+        WaiterStatus { thread, since: self.since, location: self.location, permits: weight as usize }
+    }
+}
+
 // A million keys are a million slots: what only waiting needs is behind the one pointer.
 #[cfg(all(target_pointer_width = "64", not(loom)))]
 const _: () = assert!(size_of::<Slot<Seat>>() == 24 && size_of::<(Stored<u64>, Entry<()>)>() == 48);
@@ -177,8 +192,11 @@ impl<K, S, C: Content> Table<K, S, C> {
             Source::Same(limit) => (clamp(limit), None),
             Source::ByKey(limit) => (0, Some(limit)),
         };
+        let map = DashMap::with_hasher_and_shard_amount(NoHash, shards);
+        let gates = C::GATED.then(|| Box::new(Gates::new(map.shards().len())));
         Self {
-            map: DashMap::with_hasher_and_shard_amount(NoHash, shards),
+            map,
+            gates,
             hasher,
             limit: AtomicU32::new(limit),
             by_key: Mutex::new(by_key),
@@ -189,6 +207,12 @@ impl<K, S, C: Content> Table<K, S, C> {
             name,
             scan: Mutex::new(()),
         }
+    }
+
+    /// What read/write locks have besides. Of other tables the compiler knows that there is nothing.
+    #[inline]
+    fn gates(&self) -> Option<&Gates<K, Seat>> {
+        if C::GATED { self.gates.as_deref() } else { None }
     }
 
     /// Keys held or waited for, or kept.
@@ -212,19 +236,18 @@ impl<K, S, C: Content> Table<K, S, C> {
         panic.catch(|| {
             let _one_at_a_time = self.scan.lock();
             for_each(&self.map, |stored, Entry { slot, .. }| {
-                let waiters = slot.waiting().map(|(seat, weight)| WaiterStatus {
-                    thread: seat.waiter.thread().clone(),
-                    since: seat.since,
-                    location: seat.location,
-                    permits: weight as usize,
-                });
+                let waiters = slot.waiting().map(|(seat, weight)| seat.status(weight));
                 keys.push(KeyStatus {
                     key: stored.key.clone(),
                     held: slot.taken() as usize,
                     limit: slot.limit() as usize,
+                    held_with_all: 0,
                     waiters: waiters.collect(),
                 });
             });
+            if let Some(gates) = self.gates() {
+                self.add_what_the_gate_knows(gates, &mut keys);
+            }
         });
         // With no lock held: if a clone panicked the others are dropped.
         panic.resume_or(keys)
@@ -244,38 +267,86 @@ impl<K, S, C: Content> Table<K, S, C> {
         if planted(Fault::RemoveInTwoSteps) {
             return self.release_in_two_steps(hash, id, weight);
         }
-        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        if C::GATED {
+            notes::remove(mem::replace(&mut hold.place, Place::NONE));
+        }
+        let index = self.map.determine_shard(hash as usize);
+        let mut shard = self.map.shards()[index].write();
         let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
         let Entry { slot, content } = entry.get_mut();
         content.put(mem::take(&mut hold.in_hand));
+        let leaves = self.leave(index, weight);
         if slot.is_last_hold(weight) {
             if self.retention.is_some() || (content.is_kept() && !planted(Fault::ValueGoesWithTheLast)) {
-                return slot.release_last(sweep());
+                slot.release_last(sweep());
+                drop(shard);
+                return self.left(leaves);
             }
             return alone(|| {
                 let removed = shard.remove_entry(hash, |(stored, _)| stored.id == id);
                 drop(shard);
+                self.left(leaves);
                 drop(removed);
             });
         }
         // Somebody waits, or other permits are out: the slot stays in use.
         let bells = slot.release(weight, hand_over, now);
         drop(shard);
+        self.left(leaves);
         if let Some(bells) = bells {
             bells.ring();
         }
     }
 
+    /// Counts a hold or a request of this weight out, at the door of its shard, under that shard's lock; to be told to
+    /// [`left`](Self::left) once that is let go.
+    #[inline]
+    fn leave(&self, shard: usize, weight: u32) -> Option<(Mode, u64)> {
+        let mode = Mode::of_weight(weight);
+        self.gates().map(|gates| (mode, gates.door(shard).leave(mode)))
+    }
+
+    #[inline]
+    fn left(&self, leaves: Option<(Mode, u64)>) {
+        if let Some((mode, closing)) = leaves
+            && closing != 0
+        {
+            self.tell_gate(mode, closing);
+        }
+    }
+
+    /// Gives up a request that waits in its slot, unless there is a verdict already, which stands.
+    fn abandon(&self, hold: &mut Hold<C>, ticket: Ticket) -> Option<Verdict> {
+        let weight = hold.weight;
+        self.change_or_leave(hold.hash, hold.id, |entry, bells| {
+            let verdict = entry.abandon(ticket, bells, &mut hold.in_hand);
+            let leaves = verdict.is_none().then_some(weight);
+            (verdict, leaves)
+        })
+    }
+
     /// Changes a slot that the caller holds or waits in, sees to the entry if that leaves it idle, then rings.
     ///
     /// It can only unwind after `change` where the entry goes, by the key's `Drop`: never if the caller holds the slot then.
-    #[inline(never)]
     fn change<R>(&self, hash: u64, id: u64, change: impl FnOnce(&mut Entry<C>, &mut Bells<Seat>) -> R) -> R {
+        self.change_or_leave(hash, id, |entry, bells| (change(entry, bells), None))
+    }
+
+    /// As [`change`](Self::change). If a request leaves by it, `change` says of what weight.
+    #[inline(never)]
+    fn change_or_leave<R>(
+        &self,
+        hash: u64,
+        id: u64,
+        change: impl FnOnce(&mut Entry<C>, &mut Bells<Seat>) -> (R, Option<u32>),
+    ) -> R {
         let mut bells = Bells::new();
-        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        let index = self.map.determine_shard(hash as usize);
+        let mut shard = self.map.shards()[index].write();
         let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
         let entry = entry.get_mut();
-        let result = change(entry, &mut bells);
+        let (result, leaves) = change(entry, &mut bells);
+        let leaves = leaves.and_then(|weight| self.leave(index, weight));
         let mut removed = None;
         if entry.slot.is_idle() {
             if self.retention.is_some() || entry.content.is_kept() {
@@ -285,9 +356,23 @@ impl<K, S, C: Content> Table<K, S, C> {
             }
         }
         drop(shard);
+        self.left(leaves);
         bells.ring();
         alone(|| drop(removed));
         result
+    }
+
+    /// Reads from the slot of the key with this hash that `is` says is the one.
+    fn read_slot<R>(&self, hash: u64, is: impl Fn(&K) -> bool, read: impl FnOnce(&Slot<Seat>) -> R) -> Option<R> {
+        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.hash == hash && is(&stored.key))?;
+        Some(read(&entry.get_mut().slot))
+    }
+
+    /// The id of that slot.
+    fn id_of_hash(&self, hash: u64, is: impl Fn(&K) -> bool) -> Option<u64> {
+        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        shard.get_mut(hash, |(stored, _)| stored.hash == hash && is(&stored.key)).map(|(stored, _)| stored.id)
     }
 
     /// The number of the last sweep; 0 where nothing is swept.
@@ -321,9 +406,21 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         Q: ?Sized + Hash + Eq,
     {
         let hash = self.hash(key);
-        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key))?;
-        Some(read(&entry.get_mut().slot))
+        self.read_slot(hash, |stored| stored.borrow() == key, read)
+    }
+
+    /// How many requests wait for `key`, those included that are kept out at the gate.
+    pub(crate) fn waiters<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        let hash = self.hash(key);
+        // The gate first, and to the end: a request that is let in is counted once.
+        let gate = self.gates().map(|gates| gates.gate.lock());
+        let is = |other: &&KeptOut<K, Seat>| other.hash == hash && other.key.borrow() == key;
+        let kept_out = gate.as_ref().map_or(0, |gate| gate.kept_out().filter(is).count());
+        kept_out + self.read_slot(hash, |stored| stored.borrow() == key, Slot::waiters).unwrap_or(0)
     }
 
     /// The id of the slot of `key`, if there is one.
@@ -333,8 +430,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         Q: ?Sized + Hash + Eq,
     {
         let hash = self.hash(key);
-        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
-        shard.get_mut(hash, |(stored, _)| stored.is(hash, key)).map(|(stored, _)| stored.id)
+        self.id_of_hash(hash, |stored| stored.borrow() == key)
     }
 }
 

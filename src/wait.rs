@@ -59,6 +59,17 @@ pub(crate) enum Deadline {
     Never,
 }
 
+impl Deadline {
+    /// When a wait that has begun is over, if it will be.
+    pub(crate) fn instant(self) -> Option<Instant> {
+        match self {
+            Self::At(instant) => Some(instant),
+            Self::Never => None,
+            Self::Passed => unreachable!("a request without time does not queue"),
+        }
+    }
+}
+
 impl Wait {
     pub(crate) const FOREVER: Self = Self::new(Time::Forever);
 
@@ -194,6 +205,11 @@ impl Wait {
     /// Whether nothing ends the wait but the grant.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self.time, Time::Forever) && self.token.is_none()
+    }
+
+    /// Whether it matters how many wait.
+    pub(crate) fn limits_the_queue(&self) -> bool {
+        self.max_queued != usize::MAX
     }
 
     /// Whether a request may queue behind `waiters` others.

@@ -5,12 +5,15 @@ use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::panic::Location;
 
+use super::gated::{Knock, went_through};
 use super::queued::Queued;
 use super::{Entry, Hold, Seat, Stored, Table};
 use crate::content::Content;
 use crate::error::{AcquireError, Deadlock};
 use crate::fault::{Fault, planted};
+use crate::gate::{Door, LetIn, Mode};
 use crate::options::Fairness;
+use crate::owners::notes::{self, Note, Of, Place};
 use crate::owners::{slot_id, thread_number};
 use crate::slot::{Request, Slot, Ticket};
 use crate::sync::{Ordering, SharedValue, now, spin_loop, yield_now};
@@ -45,23 +48,34 @@ pub(crate) enum Kind {
     Movable,
     /// One of several permits.
     Permit,
+    /// Shared, by a guard that stays on its thread.
+    Reader,
+    /// Shared, by a guard that may move.
+    MovableReader,
 }
 
 impl Ask {
     #[inline]
-    fn request(self) -> Request {
+    pub(super) fn request(self) -> Request {
         let owner = match self.kind {
             Kind::Owned | Kind::OneOfSeveral => thread_number(),
-            Kind::Movable | Kind::Permit => 0,
+            Kind::Movable | Kind::Permit | Kind::Reader | Kind::MovableReader => 0,
         };
         Request { weight: self.weight, owner }
+    }
+
+    #[inline]
+    pub(super) fn mode(self) -> Mode {
+        Mode::of_weight(self.weight)
     }
 }
 
 /// Why a newcomer did not take the key.
 enum Refusal<'a> {
+    /// The gate is closed to it.
+    Closed,
     /// The key is there, in this slot.
-    Present { id: u64, slot: &'a mut Slot<Seat> },
+    Present { id: u64, slot: &'a mut Slot<Seat>, door: Option<&'a Door> },
     /// The key is absent, and new entries have too low a limit for the request; 0 if the limit has to be asked for.
     Absent { limit: u32 },
 }
@@ -69,13 +83,26 @@ enum Refusal<'a> {
 /// What a newcomer that is refused does about it.
 enum Refused {
     AskLimit,
-    Reentered { id: u64 },
+    Closed,
+    /// Whether this thread has this slot already.
+    LookAtNotes {
+        id: u64,
+    },
+    Reentered {
+        id: u64,
+    },
     OwnHold,
-    OverLimit { limit: u32 },
+    OverLimit {
+        limit: u32,
+    },
     Busy,
     QueueFull,
     LookAgain,
-    Queued { id: u64, ticket: Ticket, waiter: OwnWaiter },
+    Queued {
+        id: u64,
+        ticket: Ticket,
+        waiter: OwnWaiter,
+    },
 }
 
 impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
@@ -88,19 +115,19 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let hash = self.hash(key);
-        let must_ask = |refusal: Refusal<'_>| matches!(refusal, Refusal::Absent { limit: 0 });
+        let must_ask = |refusal: Refusal<'_>| matches!(refusal, Refusal::Absent { limit: 0 } | Refusal::Closed);
         let mut in_hand = C::InHand::default();
-        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), &mut in_hand, must_ask) {
+        let id = match self.enter(hash, key, ask.request(), false, 0, || key.to_owned(), &mut in_hand, must_ask) {
             Ok(id) => id,
-            // Perhaps it can re-enter.
-            Err(must_ask) if must_ask || self.reentrant => {
+            // Perhaps it can re-enter, or pass.
+            Err(must_ask) if must_ask || self.reentrant || (C::GATED && notes::any()) => {
                 let id;
                 (id, in_hand) = self.acquire_contended(hash, key, ask, &Wait::now(), None).ok()?;
                 id
             }
             Err(_) => return None,
         };
-        Some(Hold { hash, id, weight: ask.weight, in_hand })
+        Some(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), in_hand })
     }
 
     /// Takes the key, waiting for it without limit. The error is `WouldDeadlock` or `OverLimit`.
@@ -112,7 +139,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     {
         let hash = self.hash(key);
         let mut in_hand = C::InHand::default();
-        let id = match self.enter(hash, key, ask.request(), 0, || key.to_owned(), &mut in_hand, |_| ()) {
+        let id = match self.enter(hash, key, ask.request(), false, 0, || key.to_owned(), &mut in_hand, |_| ()) {
             Ok(id) => id,
             Err(()) => {
                 let id;
@@ -120,7 +147,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 id
             }
         };
-        Ok(Hold { hash, id, weight: ask.weight, in_hand })
+        Ok(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), in_hand })
     }
 
     /// Takes the key, waiting for it as `wait` allows.
@@ -149,30 +176,51 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         }
         let hash = self.hash(key);
         let (id, in_hand) = self.acquire_contended(hash, key, ask, wait, deadline)?;
-        Ok(Hold { hash, id, weight: ask.weight, in_hand })
+        Ok(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), in_hand })
     }
 
-    /// Fails if this thread owns the key.
+    /// Notes a hold that stays on this thread, if the table asks for it.
+    #[inline]
+    fn note(&self, ask: Ask, hash: u64, id: u64) -> Place {
+        match self.gates() {
+            Some(gates) if matches!(ask.kind, Kind::Owned | Kind::OneOfSeveral | Kind::Reader) => {
+                notes::add(Note { table: gates.table, mode: ask.mode(), of: Of::Key { hash, id } })
+            }
+            _ => Place::NONE,
+        }
+    }
+
+    /// Fails if this thread would wait for itself.
     pub(crate) fn check_not_owned<Q>(&self, key: &Q, ask: Ask) -> Result<(), AcquireError>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        match self.query(key, |slot| slot.is_owned_by(thread_number())) {
-            Some(true) => Err(self.own_hold(ask)),
-            _ => Ok(()),
+        let conflicts = match self.gates() {
+            Some(gates) => {
+                let holdings = notes::holdings(gates.table);
+                let writes = ask.mode() == Mode::Write;
+                // What it reads it cannot write.
+                let reads_it = || self.id_of(key).is_some_and(|id| notes::holds(gates.table, id));
+                holdings.writes_all || (writes && (holdings.reads_all || (holdings.any && reads_it())))
+            }
+            None => false,
+        };
+        if conflicts || self.query(key, |slot| slot.is_owned_by(thread_number())).unwrap_or(false) {
+            return Err(self.own_hold(ask));
         }
+        Ok(())
     }
 
-    fn own_hold(&self, ask: Ask) -> AcquireError {
+    pub(super) fn own_hold(&self, ask: Ask) -> AcquireError {
         Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into()
     }
 
     /// One look at the key as a newcomer: takes it if that is possible, else asks `refused` what to do, in the same critical
     /// section. Gives the id of the slot.
     ///
-    /// `asked` is what the limit function says of the key, or 0 if it was not asked; `own` gives the key for a new entry;
-    /// `in_hand` gets what the entry kept.
+    /// With `through` the caller has the gate, and goes through it. `asked` is what the limit function says of the key, or 0 if
+    /// it was not asked; `own` gives the key for a new entry; `in_hand` gets what the entry kept.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "it is inlined: a struct of them would be copied")]
     fn enter<Q, R>(
@@ -180,6 +228,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         hash: u64,
         key: &Q,
         request: Request,
+        through: bool,
         asked: u32,
         own: impl FnOnce() -> K,
         in_hand: &mut C::InHand,
@@ -189,14 +238,26 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        let index = self.map.determine_shard(hash as usize);
+        let mut shard = self.map.shards()[index].write();
+        let door = self.gates().map(|gates| gates.door(index));
+        let mode = Mode::of_weight(request.weight);
+        if let Some(door) = door
+            && !through
+            && door.closed(mode) != 0
+        {
+            return Err(refused(Refusal::Closed));
+        }
         if let Some((stored, entry)) = shard.get_mut(hash, |(stored, _)| stored.is(hash, key)) {
             let Entry { slot, content } = entry.get_mut();
             if slot.try_take(request, now) {
                 *in_hand = content.take();
+                if let Some(door) = door {
+                    door.enter(mode);
+                }
                 return Ok(stored.id);
             }
-            return Err(refused(Refusal::Present { id: stored.id, slot }));
+            return Err(refused(Refusal::Present { id: stored.id, slot, door }));
         }
         // Read under the shard lock: who changes the limit stores it first and then visits the shards, so either this sees
         // the new limit or that sees the new entry.
@@ -212,6 +273,9 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let id = stored.id;
         let entry = Entry { slot: Slot::held(limit, request), content: C::default() };
         shard.insert(hash, (stored, SharedValue::new(entry)), |(stored, _)| stored.hash);
+        if let Some(door) = door {
+            door.enter(mode);
+        }
         Ok(id)
     }
 
@@ -238,10 +302,14 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let yields = self.fairness != Fairness::Fifo && wait.is_endless();
         let looks = if yields { SPINS + YIELDS } else { SPINS };
         let mut round = 0;
+        // Whether this thread has a slot already, once it has looked; and the gate, on the way through it.
+        let (mut noted, mut gate) = (None, None);
         let (id, ticket, waiter) = loop {
+            let through = gate.is_some();
             let refused = |refusal: Refusal<'_>| {
-                let (id, slot) = match refusal {
-                    Refusal::Present { id, slot } => (id, slot),
+                let (id, slot, door) = match refusal {
+                    Refusal::Closed => return Refused::Closed,
+                    Refusal::Present { id, slot, door } => (id, slot, door),
                     Refusal::Absent { limit: 0 } if asked == 0 => return Refused::AskLimit,
                     Refusal::Absent { limit } => return Refused::OverLimit { limit },
                 };
@@ -252,6 +320,20 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                     }
                     return Refused::OwnHold;
                 }
+                if let Some(door) = door
+                    && notes::any()
+                {
+                    match noted {
+                        Some((noted, true)) if noted == id && ask.mode() == Mode::Write => return Refused::OwnHold,
+                        // It reads the key: it may go on doing so, whoever waits.
+                        Some((noted, true)) if noted == id && slot.take_more(request) => {
+                            door.enter(Mode::Read);
+                            return Refused::Reentered { id };
+                        }
+                        Some((noted, _)) if noted == id => {}
+                        _ => return Refused::LookAtNotes { id },
+                    }
+                }
                 if ask.weight > slot.limit() {
                     return Refused::OverLimit { limit: slot.limit() };
                 }
@@ -261,17 +343,51 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if !wait.may_queue_behind(slot.waiters()) {
                     return Refused::QueueFull;
                 }
-                if round < looks && slot.waiters() == 0 {
+                if round < looks && slot.waiters() == 0 && !through {
                     return Refused::LookAgain;
                 }
                 let (waiter, since) = (OwnWaiter::take(), now());
                 let seat = Seat { waiter: waiter.share(), since, location: ask.location };
-                Refused::Queued { id, ticket: slot.enqueue(self.fairness, request, seat, since), waiter }
+                let ticket = slot.enqueue(self.fairness, request, seat, since);
+                if let Some(door) = door {
+                    door.enter(ask.mode());
+                }
+                Refused::Queued { id, ticket, waiter }
             };
             let own = || owned.0.take().unwrap_or_else(|| key.to_owned());
-            match self.enter(hash, key, request, asked, own, &mut in_hand, refused) {
+            let entered = self.enter(hash, key, request, through, asked, own, &mut in_hand, refused);
+            if let Some(gate) = gate.take() {
+                let queued = matches!(entered, Err(Refused::Queued { .. }));
+                let came = queued || matches!(entered, Ok(_) | Err(Refused::Reentered { .. }));
+                went_through(gate, ask.mode(), came, queued);
+            }
+            let entered = match entered {
+                Err(Refused::Closed) => {
+                    let own = owned.0.take().unwrap_or_else(|| key.to_owned());
+                    match self.knock::<Q>(hash, own, ask, wait, &mut deadline)? {
+                        Knock::Open(key) => {
+                            owned.0 = Some(key);
+                            continue;
+                        }
+                        Knock::Through(key, ours) => {
+                            (owned.0, gate) = (Some(key), Some(ours));
+                            continue;
+                        }
+                        Knock::LetIn(outcome, key, waiter) => {
+                            owned.0 = key;
+                            match outcome {
+                                LetIn::Granted { id } => Ok(id),
+                                LetIn::Queued { id, ticket } => Err(Refused::Queued { id, ticket, waiter }),
+                                LetIn::Again => continue,
+                            }
+                        }
+                    }
+                }
+                entered => entered,
+            };
+            match entered {
                 Ok(id) | Err(Refused::Reentered { id }) => {
-                    let hold = Hold { hash, id, weight: ask.weight, in_hand };
+                    let hold = Hold::new(hash, id, ask.weight, in_hand);
                     let mut unreturned = Unreturned { table: self, hold };
                     drop(owned);
                     let in_hand = mem::take(&mut unreturned.hold.in_hand);
@@ -285,6 +401,10 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                     if asked == 0 && self.limit.load(Ordering::Relaxed) == 0 {
                         return Err(over_limit(0));
                     }
+                }
+                Err(Refused::Closed) => unreachable!("it has knocked"),
+                Err(Refused::LookAtNotes { id }) => {
+                    noted = Some((id, self.gates().is_some_and(|gates| notes::holds(gates.table, id))));
                 }
                 Err(Refused::OwnHold) => return Err(self.own_hold(ask)),
                 Err(Refused::OverLimit { limit }) => return Err(over_limit(limit)),
@@ -302,7 +422,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
             }
         };
         let deadline = deadline.unwrap_or(Deadline::Never);
-        let hold = Hold { hash, id, weight: ask.weight, in_hand };
+        let hold = Hold::new(hash, id, ask.weight, in_hand);
         let queued = Queued { table: self, hold, ticket: Some(ticket), waiter };
         drop(owned);
         queued.wait(wait, deadline)

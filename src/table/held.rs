@@ -3,19 +3,27 @@
 use std::sync::Arc;
 
 use super::Table;
+use super::all::HoldAll;
 use crate::content::Content;
+use crate::owners::notes::Place;
 
 /// What the holder of a key has: what its table calls the hold, and the entry's content. It has to be
 /// [released](Table::release).
-#[derive(Default)]
 pub(crate) struct Hold<C: Content> {
     pub(super) hash: u64,
     pub(super) id: u64,
     pub(super) weight: u32,
+    pub(super) place: Place,
     pub(crate) in_hand: C::InHand,
 }
 
 impl<C: Content> Hold<C> {
+    /// A hold that is not noted anywhere.
+    #[inline]
+    pub(super) fn new(hash: u64, id: u64, weight: u32, in_hand: C::InHand) -> Self {
+        Self { hash, id, weight, place: Place::NONE, in_hand }
+    }
+
     /// The id of the slot.
     pub(crate) fn id(&self) -> u64 {
         self.id
@@ -81,6 +89,18 @@ impl<T: HasTable<Content = C>, C: Content> Held<T, C> {
         self.release(true);
     }
 
+    /// From exclusive to shared; nobody gets between.
+    pub(crate) fn downgrade(&mut self) {
+        if let Some(owner) = &self.owner {
+            owner.table().downgrade(&mut self.hold);
+        }
+    }
+
+    /// From shared to exclusive, if this is the only hold on the key and nobody holds all keys.
+    pub(crate) fn try_upgrade(&mut self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.table().try_upgrade(&mut self.hold))
+    }
+
     #[inline]
     fn release(&mut self, hand_over: bool) {
         if let Some(owner) = self.owner.take() {
@@ -93,5 +113,23 @@ impl<T: HasTable<Content = C>, C: Content> Drop for Held<T, C> {
     #[inline]
     fn drop(&mut self) {
         self.release(false);
+    }
+}
+
+/// A lock over every key, until drop. `T` is the table's owner, borrowed.
+pub(crate) struct HeldAll<T: HasTable> {
+    owner: T,
+    hold: HoldAll,
+}
+
+impl<T: HasTable> HeldAll<T> {
+    pub(crate) fn new(owner: T, hold: HoldAll) -> Self {
+        Self { owner, hold }
+    }
+}
+
+impl<T: HasTable> Drop for HeldAll<T> {
+    fn drop(&mut self) {
+        self.owner.table().release_all(&mut self.hold);
     }
 }

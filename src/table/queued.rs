@@ -31,11 +31,7 @@ impl<K, S, C: Content> Queued<'_, K, S, C> {
     }
 
     fn park(&mut self, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError> {
-        let deadline = match deadline {
-            Deadline::At(instant) => Some(instant),
-            Deadline::Never => None,
-            Deadline::Passed => unreachable!("a request without time does not queue"),
-        };
+        let deadline = deadline.instant();
         loop {
             if wait.is_cancelled() {
                 return self.give_up(AcquireError::Cancelled);
@@ -69,8 +65,7 @@ impl<K, S, C: Content> Queued<'_, K, S, C> {
 
     fn abandon(&mut self) -> Option<Verdict> {
         let ticket = self.ticket.take()?;
-        let Hold { hash, id, in_hand, .. } = &mut self.hold;
-        self.table.change(*hash, *id, |entry, bells| entry.abandon(ticket, bells, in_hand))
+        self.table.abandon(&mut self.hold, ticket)
     }
 
     fn outcome(&self, verdict: Verdict) -> Result<(), AcquireError> {

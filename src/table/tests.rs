@@ -1,5 +1,9 @@
 //! What can only be seen from inside: where keys are dropped, and how hashes spread.
 
+mod deadlocks;
+mod histories;
+mod model;
+
 use std::collections::HashSet;
 use std::hash::RandomState;
 use std::panic::Location;
@@ -34,7 +38,7 @@ impl Drop for Key<'_> {
 }
 
 fn hold<C: Content>(id: u64, weight: u32) -> Hold<C> {
-    Hold { hash: HASH, id, weight, in_hand: C::InHand::default() }
+    Hold::new(HASH, id, weight, C::InHand::default())
 }
 
 /// Runs `end` on a table in which one key is held by nobody any more and waited for once.
@@ -113,14 +117,14 @@ fn a_waiter_that_unwinds_after_its_grant_leaves_the_value() {
         let waiter = OwnWaiter::take();
         let seat = Seat { waiter: waiter.share(), since: now(), location: Location::caller() };
         let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, REQUEST, seat, now()));
-        Queued { table: &table, hold: Hold { hash, id, weight: 1, in_hand: None }, ticket: Some(ticket), waiter }
+        Queued { table: &table, hold: Hold::new(hash, id, 1, None), ticket: Some(ticket), waiter }
     };
     let (second, third) = (queue(), queue());
     table.release(&mut first, true);
     drop(second);
     let (_, value) = third.wait(&crate::wait::Wait::FOREVER, crate::wait::Deadline::Never).expect("it is rung");
     assert_eq!(value, Some("kept"));
-    table.release(&mut Hold { hash, id, weight: 1, in_hand: value }, false);
+    table.release(&mut Hold::new(hash, id, 1, value), false);
     assert_eq!(table.len(), 1, "the value keeps the entry");
 }
 

@@ -84,7 +84,7 @@ impl<K, S, V> Table<K, S, Value<V>> {
         let idle_since = slot.last_sweep();
         let taken = slot.try_take(Request { weight: 1, owner: thread_number() }, now);
         debug_assert!(taken, "an idle slot is free");
-        let hold = Hold { hash, id, weight: 1, in_hand: content.take() };
+        let hold = Hold::new(hash, id, 1, content.take());
         Some((key, Visit { table: self, hold, idle_since }))
     }
 }

@@ -10,6 +10,7 @@ mod dynamic;
 mod keys;
 mod mutex;
 mod pitfalls;
+mod rwlock_api;
 mod several;
 mod support;
 mod traits;

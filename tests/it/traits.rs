@@ -13,9 +13,11 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use perkey::{
-    AcquireError, ArcKeyedLockGuard, ArcKeyedMutexGuard, ArcKeyedPermit, CancellationToken, DYNAMIC, Deadlock,
-    Fairness, KeyStatus, KeyedLock, KeyedLockGuard, KeyedLockKeysGuard, KeyedMutex, KeyedMutexGuard,
-    KeyedMutexKeysGuard, KeyedPermit, KeyedSemaphore, Options, Wait, WaiterStatus,
+    AcquireError, ArcKeyedLockGuard, ArcKeyedMutexGuard, ArcKeyedPermit, ArcKeyedRwLockReadGuard,
+    ArcKeyedRwLockWriteGuard, CancellationToken, DYNAMIC, Deadlock, Fairness, KeyStatus, KeyedLock, KeyedLockGuard,
+    KeyedLockKeysGuard, KeyedMutex, KeyedMutexGuard, KeyedMutexKeysGuard, KeyedPermit, KeyedRwLock,
+    KeyedRwLockReadAllGuard, KeyedRwLockReadGuard, KeyedRwLockReadKeysGuard, KeyedRwLockWriteAllGuard,
+    KeyedRwLockWriteGuard, KeyedRwLockWriteKeysGuard, KeyedSemaphore, Options, Sweep, Wait, WaiterStatus,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any, assert_type_eq_all};
 
@@ -29,6 +31,9 @@ assert_impl_all!(KeyedLock<String, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnw
 assert_impl_all!(KeyedSemaphore<String, 3, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
 assert_impl_all!(KeyedMutex<String, u8>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
 assert_impl_all!(KeyedMutex<String, u8, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default);
+assert_impl_all!(KeyedRwLock<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default, Sweep);
+assert_impl_all!(KeyedRwLock<String, Fixed>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Default, Sweep);
+assert_not_impl_any!(KeyedRwLock<String>: Clone);
 assert_not_impl_any!(KeyedMutex<String, u8>: Clone);
 assert_not_impl_any!(KeyedLock<String>: Clone);
 assert_not_impl_any!(KeyedSemaphore<String, 3>: Clone);
@@ -36,7 +41,10 @@ assert_not_impl_any!(KeyedSemaphore<String, 3>: Clone);
 // A key that must stay on its thread keeps the table there.
 assert_not_impl_any!(KeyedLock<Rc<str>>: Send, Sync);
 assert_not_impl_any!(KeyedSemaphore<Rc<str>, 3>: Send, Sync);
+assert_not_impl_any!(KeyedRwLock<Rc<str>>: Send, Sync);
 assert_not_impl_any!(ArcKeyedLockGuard<Rc<str>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedRwLockReadGuard<Rc<str>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedRwLockWriteGuard<Rc<str>>: Send, Sync);
 assert_not_impl_any!(ArcKeyedPermit<Rc<str>, 3>: Send, Sync);
 
 // So does a value. One that may move need not be shared.
@@ -57,13 +65,18 @@ assert_impl_all!(KeyedLock<Cell<u8>>: Send);
 assert_not_impl_any!(KeyedLock<Cell<u8>>: Sync);
 assert_impl_all!(KeyedSemaphore<Cell<u8>, 3>: Send);
 assert_not_impl_any!(KeyedSemaphore<Cell<u8>, 3>: Sync);
+assert_impl_all!(KeyedRwLock<Cell<u8>>: Send);
+assert_not_impl_any!(KeyedRwLock<Cell<u8>>: Sync);
 assert_not_impl_any!(ArcKeyedLockGuard<Cell<u8>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedRwLockReadGuard<Cell<u8>>: Send, Sync);
+assert_not_impl_any!(ArcKeyedRwLockWriteGuard<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(ArcKeyedPermit<Cell<u8>, 3>: Send, Sync);
 assert_not_impl_any!(KeyedLockGuard<'static, Cell<u8>>: Send, Sync);
 
 // No key makes a table unsafe to unwind through.
 assert_impl_all!(KeyedLock<Cell<u8>>: UnwindSafe, RefUnwindSafe);
 assert_impl_all!(KeyedLock<&'static mut u8>: UnwindSafe, RefUnwindSafe);
+assert_impl_all!(KeyedRwLock<Cell<u8>>: UnwindSafe, RefUnwindSafe);
 // The hasher is the user's.
 assert_not_impl_any!(KeyedLock<u8, Cell<u8>>: RefUnwindSafe);
 assert_impl_all!(KeyedSemaphore<Cell<u8>, 3>: UnwindSafe, RefUnwindSafe);
@@ -76,6 +89,18 @@ assert_impl_all!(KeyedLockKeysGuard<'static, String>: Sync, Unpin, UnwindSafe, R
 assert_impl_all!(KeyedMutexGuard<'static, String, u8>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(KeyedMutexGuard<'static, String, u8>: Deref<Target = Option<u8>>, DerefMut);
 assert_impl_all!(KeyedMutexKeysGuard<'static, String, u8>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedRwLockReadGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedRwLockWriteGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedRwLockReadAllGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedRwLockWriteAllGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedRwLockReadKeysGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(KeyedRwLockWriteKeysGuard<'static, String>: Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_not_impl_any!(KeyedRwLockReadGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedRwLockWriteGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedRwLockReadAllGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedRwLockWriteAllGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedRwLockReadKeysGuard<'static, String>: Send, Clone);
+assert_not_impl_any!(KeyedRwLockWriteKeysGuard<'static, String>: Send, Clone);
 assert_not_impl_any!(KeyedLockGuard<'static, String>: Send, Clone);
 assert_not_impl_any!(KeyedLockKeysGuard<'static, String>: Send, Clone);
 assert_not_impl_any!(KeyedMutexGuard<'static, String, u8>: Send, Clone);
@@ -89,6 +114,10 @@ assert_impl_all!(ArcKeyedPermit<String, 3>: Send, Sync, Unpin, UnwindSafe, RefUn
 assert_impl_all!(ArcKeyedPermit<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(ArcKeyedMutexGuard<String, u8>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
 assert_impl_all!(ArcKeyedMutexGuard<String, u8>: Deref<Target = Option<u8>>, DerefMut);
+assert_impl_all!(ArcKeyedRwLockReadGuard<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_impl_all!(ArcKeyedRwLockWriteGuard<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug);
+assert_not_impl_any!(ArcKeyedRwLockReadGuard<String>: Clone);
+assert_not_impl_any!(ArcKeyedRwLockWriteGuard<String>: Clone);
 assert_not_impl_any!(ArcKeyedMutexGuard<String, u8>: Clone);
 assert_not_impl_any!(ArcKeyedLockGuard<String>: Clone);
 assert_not_impl_any!(ArcKeyedPermit<String, 3>: Clone);
@@ -109,6 +138,15 @@ assert_impl_all!(WaiterStatus: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Deb
 assert_type_eq_all!(KeyedLock<u8>, KeyedLock<u8, RandomState>);
 assert_type_eq_all!(KeyedLockGuard<'static, u8>, KeyedLockGuard<'static, u8, RandomState>);
 assert_type_eq_all!(ArcKeyedLockGuard<u8>, ArcKeyedLockGuard<u8, RandomState>);
+assert_type_eq_all!(KeyedRwLock<u8>, KeyedRwLock<u8, RandomState>);
+assert_type_eq_all!(KeyedRwLockReadGuard<'static, u8>, KeyedRwLockReadGuard<'static, u8, RandomState>);
+assert_type_eq_all!(KeyedRwLockWriteGuard<'static, u8>, KeyedRwLockWriteGuard<'static, u8, RandomState>);
+assert_type_eq_all!(KeyedRwLockReadAllGuard<'static, u8>, KeyedRwLockReadAllGuard<'static, u8, RandomState>);
+assert_type_eq_all!(KeyedRwLockWriteAllGuard<'static, u8>, KeyedRwLockWriteAllGuard<'static, u8, RandomState>);
+assert_type_eq_all!(KeyedRwLockReadKeysGuard<'static, u8>, KeyedRwLockReadKeysGuard<'static, u8, RandomState>);
+assert_type_eq_all!(KeyedRwLockWriteKeysGuard<'static, u8>, KeyedRwLockWriteKeysGuard<'static, u8, RandomState>);
+assert_type_eq_all!(ArcKeyedRwLockReadGuard<u8>, ArcKeyedRwLockReadGuard<u8, RandomState>);
+assert_type_eq_all!(ArcKeyedRwLockWriteGuard<u8>, ArcKeyedRwLockWriteGuard<u8, RandomState>);
 assert_type_eq_all!(KeyedSemaphore<u8>, KeyedSemaphore<u8, DYNAMIC>, KeyedSemaphore<u8, DYNAMIC, RandomState>);
 assert_type_eq_all!(KeyedPermit<'static, u8>, KeyedPermit<'static, u8, DYNAMIC, RandomState>);
 assert_type_eq_all!(ArcKeyedPermit<u8>, ArcKeyedPermit<u8, DYNAMIC, RandomState>);
@@ -127,6 +165,15 @@ struct Holds<'a, K, V, const N: usize, S> {
     values: KeyedMutexKeysGuard<'a, K, V, S>,
     arc_value: ArcKeyedMutexGuard<K, V, S>,
     keys: KeyedLockKeysGuard<'a, K, S>,
+    rwlock: KeyedRwLock<K, S>,
+    reader: KeyedRwLockReadGuard<'a, K, S>,
+    writer: KeyedRwLockWriteGuard<'a, K, S>,
+    arc_reader: ArcKeyedRwLockReadGuard<K, S>,
+    arc_writer: ArcKeyedRwLockWriteGuard<K, S>,
+    reads_all: KeyedRwLockReadAllGuard<'a, K, S>,
+    writes_all: KeyedRwLockWriteAllGuard<'a, K, S>,
+    reads_keys: KeyedRwLockReadKeysGuard<'a, K, S>,
+    writes_keys: KeyedRwLockWriteKeysGuard<'a, K, S>,
     semaphore: KeyedSemaphore<K, N, S>,
     guard: KeyedLockGuard<'a, K, S>,
     permit: KeyedPermit<'a, K, N, S>,
@@ -155,6 +202,8 @@ fn holds_its_table<T: 'static>() {}
 fn arc_guards_borrow_nothing() {
     holds_its_table::<ArcKeyedLockGuard<String>>();
     holds_its_table::<ArcKeyedPermit<String, 3>>();
+    holds_its_table::<ArcKeyedRwLockReadGuard<String>>();
+    holds_its_table::<ArcKeyedRwLockWriteGuard<String>>();
 }
 
 /// A guard can be returned from where the key's borrow ends.
@@ -176,4 +225,32 @@ fn guards_of_several_keys_are_covariant<'short>(
     value: KeyedMutexGuard<'static, u8, i8>,
 ) -> (KeyedLockKeysGuard<'short, u8>, KeyedMutexKeysGuard<'short, u8, i8>, KeyedMutexGuard<'short, u8, i8>) {
     (guard, values, value)
+}
+
+fn guards_of_a_reader_and_a_writer_are_covariant<'short>(
+    reader: KeyedRwLockReadGuard<'static, u8>,
+    writer: KeyedRwLockWriteGuard<'static, u8>,
+) -> (KeyedRwLockReadGuard<'short, u8>, KeyedRwLockWriteGuard<'short, u8>) {
+    (reader, writer)
+}
+
+fn guards_over_every_key_are_covariant<'short>(
+    reader: KeyedRwLockReadAllGuard<'static, u8>,
+    writer: KeyedRwLockWriteAllGuard<'static, u8>,
+) -> (KeyedRwLockReadAllGuard<'short, u8>, KeyedRwLockWriteAllGuard<'short, u8>) {
+    (reader, writer)
+}
+
+fn guards_of_several_keys_to_read_or_write_are_covariant<'short>(
+    readers: KeyedRwLockReadKeysGuard<'static, u8>,
+    writers: KeyedRwLockWriteKeysGuard<'static, u8>,
+) -> (KeyedRwLockReadKeysGuard<'short, u8>, KeyedRwLockWriteKeysGuard<'short, u8>) {
+    (readers, writers)
+}
+
+/// Becoming a reader or a writer, and giving up, need no bounds either.
+fn changes_without_bounds<'a, K, S>(
+    writer: KeyedRwLockWriteGuard<'a, K, S>,
+) -> Result<KeyedRwLockWriteGuard<'a, K, S>, KeyedRwLockReadGuard<'a, K, S>> {
+    KeyedRwLockReadGuard::try_upgrade(KeyedRwLockWriteGuard::downgrade(writer))
 }

@@ -1,0 +1,237 @@
+//! Who holds, or waits for, every key; and holds that turn from shared to exclusive and back, which the gate has to know.
+
+use std::panic::Location;
+
+use super::{Hold, Seat, Table};
+use crate::cancel::Registration;
+use crate::content::Content;
+use crate::error::{AcquireError, Deadlock};
+use crate::gate::{Gate, Gates, Mode};
+use crate::owners::notes::{self, Note, Of, Place};
+use crate::owners::thread_number;
+use crate::slot::{Bells, Request};
+use crate::sync::now;
+use crate::wait::{Deadline, Wait};
+use crate::waiter::OwnWaiter;
+
+/// What the holder of every key has. It has to be [released](Table::release_all).
+pub(crate) struct HoldAll {
+    mode: Mode,
+    place: Place,
+}
+
+const GATED: &str = "only tables with a gate are locked over every key";
+
+impl<K, S, C: Content> Table<K, S, C> {
+    /// Takes every key, waiting as `wait` allows.
+    pub(crate) fn acquire_all(
+        &self,
+        mode: Mode,
+        location: &'static Location<'static>,
+        wait: &Wait,
+    ) -> Result<HoldAll, AcquireError> {
+        let gates = self.gates().expect(GATED);
+        if wait.is_cancelled() {
+            return Err(AcquireError::Cancelled);
+        }
+        let would_deadlock = || Deadlock::over_own_hold::<K>(self.name.clone(), self.table_type, location).into();
+        let holdings = notes::holdings(gates.table);
+        if holdings.writes || holdings.writes_all || (mode == Mode::Write && holdings.any) {
+            return Err(would_deadlock());
+        }
+        let passes = holdings.any;
+        let deadline = wait.deadline();
+        let mut bells = Bells::new();
+        let mut gate = gates.gate.lock();
+        self.close_doors(gates, &mut gate, mode);
+        let mut refuse = |gate: &mut Gate<K, Seat>, error| {
+            self.settle_gate(gates, gate, &mut bells);
+            Err(error)
+        };
+        let refused = if gate.try_hold(mode, passes) {
+            drop(gate);
+            return Ok(self.hold_all(gates, mode));
+        } else if passes && self.is_awaited(gates) {
+            // It would wait for that writer, who waits for this thread.
+            refuse(&mut gate, would_deadlock())
+        } else if deadline == Deadline::Passed {
+            refuse(&mut gate, AcquireError::Busy)
+        } else if !wait.may_queue_behind(gate.waiters()) {
+            refuse(&mut gate, AcquireError::QueueFull)
+        } else {
+            Ok(())
+        };
+        if let Err(error) = refused {
+            drop(gate);
+            bells.ring();
+            return Err(error);
+        }
+        let waiter = OwnWaiter::take();
+        let seat = Seat { waiter: waiter.share(), since: now(), location };
+        let place = Some(gate.wait(mode, passes, seat));
+        drop(gate);
+        WaitsForAll { table: self, gates, mode, place, waiter }.wait(wait, deadline)?;
+        Ok(self.hold_all(gates, mode))
+    }
+
+    fn hold_all(&self, gates: &Gates<K, Seat>, mode: Mode) -> HoldAll {
+        HoldAll { mode, place: notes::add(Note { table: gates.table, mode, of: Of::AllKeys }) }
+    }
+
+    /// Closes the doors to what conflicts with all keys in `mode`, those that are open yet.
+    fn close_doors(&self, gates: &Gates<K, Seat>, gate: &mut Gate<K, Seat>, mode: Mode) {
+        let Some((modes, closing)) = gate.begin_closing(mode) else { return };
+        for (index, shard) in self.map.shards().iter().enumerate() {
+            let _shard = shard.write();
+            for mode in &modes {
+                gate.close(gates.door(index), *mode, closing);
+            }
+        }
+    }
+
+    /// To be called once for a hold.
+    pub(crate) fn release_all(&self, hold: &mut HoldAll) {
+        notes::remove(hold.place);
+        let Some(gates) = self.gates() else { return };
+        let mut bells = Bells::new();
+        let mut gate = gates.gate.lock();
+        gate.release(hold.mode);
+        self.settle_gate(gates, &mut gate, &mut bells);
+        drop(gate);
+        bells.ring();
+    }
+
+    /// How every key is held at once, if it is.
+    pub(crate) fn held_by_all(&self) -> Option<Mode> {
+        self.gates().and_then(|gates| gates.gate.lock().held()).map(|(mode, _)| mode)
+    }
+
+    /// Turns a hold from exclusive to shared, and lets in who may share it.
+    pub(crate) fn downgrade(&self, hold: &mut Hold<C>) {
+        let Some(gates) = self.gates() else { return };
+        notes::change(hold.place, Mode::Read);
+        let (hash, id) = (hold.hash, hold.id);
+        let index = self.map.determine_shard(hash as usize);
+        let mut bells = Bells::new();
+        let mut shard = self.map.shards()[index].write();
+        let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(super::SLOT_STAYS);
+        entry.get_mut().slot.downgrade(Request { weight: Mode::Read.weight(), owner: 0 }, now, &mut bells);
+        let door = gates.door(index);
+        door.enter(Mode::Read);
+        let (came, left) = (door.closed(Mode::Read), door.leave(Mode::Write));
+        drop(shard);
+        hold.weight = Mode::Read.weight();
+        if came != 0 || left != 0 {
+            let mut gate = gates.gate.lock();
+            gate.came(Mode::Read, came);
+            gate.left(Mode::Write, left);
+            gate.grant(&mut bells);
+        }
+        bells.ring();
+    }
+
+    /// Turns a hold from shared to exclusive, if it is the only one of its key and nobody reads all keys.
+    pub(crate) fn try_upgrade(&self, hold: &mut Hold<C>) -> bool {
+        let Some(gates) = self.gates() else { return false };
+        let (hash, id) = (hold.hash, hold.id);
+        let index = self.map.determine_shard(hash as usize);
+        let owner = if hold.place == Place::NONE { 0 } else { thread_number() };
+        // Under the shard's lock; the doors as they were found.
+        let upgrade = |through: bool| {
+            let mut shard = self.map.shards()[index].write();
+            let door = gates.door(index);
+            if door.closed(Mode::Write) != 0 && !through {
+                return None;
+            }
+            let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(super::SLOT_STAYS);
+            let slot = &mut entry.get_mut().slot;
+            if slot.taken() != Mode::Read.weight() {
+                return Some((false, 0));
+            }
+            slot.convert(Request { weight: Mode::Write.weight(), owner });
+            door.enter(Mode::Write);
+            Some((true, door.leave(Mode::Read)))
+        };
+        let upgraded = upgrade(false).map(|(upgraded, _)| upgraded).unwrap_or_else(|| {
+            let mut gate = gates.gate.lock();
+            if gate.held().is_some() {
+                return false;
+            }
+            let (upgraded, left) = upgrade(true).unwrap_or_default();
+            if upgraded {
+                gate.entered(Mode::Write);
+                gate.left(Mode::Read, left);
+            }
+            upgraded
+        });
+        if upgraded {
+            hold.weight = Mode::Write.weight();
+            notes::change(hold.place, Mode::Write);
+        }
+        upgraded
+    }
+}
+
+/// A request for every key, in line. Dropped there, by unwinding, it gives up its place.
+struct WaitsForAll<'a, K, S, C: Content> {
+    table: &'a Table<K, S, C>,
+    gates: &'a Gates<K, Seat>,
+    mode: Mode,
+    /// Until the outcome is known.
+    place: Option<i64>,
+    waiter: OwnWaiter,
+}
+
+impl<K, S, C: Content> WaitsForAll<'_, K, S, C> {
+    fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError> {
+        let registrations: Vec<Registration<'_>> =
+            wait.tokens().map(|token| token.register(self.waiter.share())).collect();
+        let outcome = self.park(wait, deadline);
+        drop(registrations);
+        outcome
+    }
+
+    fn park(&mut self, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError> {
+        loop {
+            if wait.is_cancelled() {
+                return self.give_up(AcquireError::Cancelled);
+            }
+            if !self.waiter.park(deadline.instant()) {
+                return self.give_up(AcquireError::Timeout);
+            }
+            if let Some(place) = self.place
+                && !self.gates.gate.lock().waits(self.mode, place)
+            {
+                self.place = None;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Leaves with `error`, unless all keys were granted already.
+    fn give_up(&mut self, error: AcquireError) -> Result<(), AcquireError> {
+        if self.leave() { Err(error) } else { Ok(()) }
+    }
+
+    /// Whether it has left; else all keys were granted.
+    fn leave(&mut self) -> bool {
+        let Some(place) = self.place.take() else { return false };
+        let mut bells = Bells::new();
+        let mut gate = self.gates.gate.lock();
+        let left = gate.give_up(self.mode, place);
+        if left {
+            self.table.settle_gate(self.gates, &mut gate, &mut bells);
+        }
+        drop(gate);
+        bells.ring();
+        left
+    }
+}
+
+impl<K, S, C: Content> Drop for WaitsForAll<'_, K, S, C> {
+    fn drop(&mut self) {
+        if self.place.is_some() && !self.leave() {
+            self.table.release_all(&mut HoldAll { mode: self.mode, place: Place::NONE });
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Keyed requests that come while somebody holds, or waits for, every key.
+
+use std::borrow::Borrow;
+use std::hash::BuildHasher;
+use std::time::Instant;
+
+use super::acquire::Ask;
+use super::{Entry, Hold, Seat, Stored, Table};
+use crate::cancel::Registration;
+use crate::content::Content;
+use crate::error::AcquireError;
+use crate::gate::{Gate, Gates, KeptOut, LetIn, MAX_READERS, Mode};
+use crate::owners::notes::{self, Of};
+use crate::owners::slot_id;
+use crate::slot::{Bells, Request, Slot, Verdict};
+use crate::status::KeyStatus;
+use crate::sync::{MutexGuard, SharedValue, now};
+use crate::unwind::{Alone, alone, survive};
+use crate::wait::{Deadline, Wait};
+use crate::waiter::OwnWaiter;
+
+/// What a request finds that a door was closed to.
+pub(super) enum Knock<'a, K> {
+    /// The door is open again.
+    Open(K),
+    /// It may go through the gate, which is the caller's now.
+    Through(K, MutexGuard<'a, Gate<K, Seat>>),
+    /// It was kept out, and has been let in.
+    LetIn(LetIn, Option<K>, OwnWaiter),
+}
+
+/// Lets the gate go after a request went through, or tried to.
+pub(super) fn went_through<K>(mut gate: MutexGuard<'_, Gate<K, Seat>>, mode: Mode, came: bool, queued: bool) {
+    let mut bells = Bells::new();
+    if came {
+        gate.entered(mode);
+    }
+    if queued && mode == Mode::Write {
+        gate.look_again(&mut bells);
+    }
+    drop(gate);
+    bells.ring();
+}
+
+impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
+    /// Goes to the gate with a keyed request, and waits there if it is kept out.
+    pub(super) fn knock<Q>(
+        &self,
+        hash: u64,
+        key: K,
+        ask: Ask,
+        wait: &Wait,
+        deadline: &mut Option<Deadline>,
+    ) -> Result<Knock<'_, K>, AcquireError>
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Eq,
+    {
+        let gates = self.gates().expect("there are doors, so there is a gate");
+        let mode = ask.mode();
+        let same = |one: &K, other: &K| one.borrow() == other.borrow();
+        let mut gate = gates.gate.lock();
+        if !gate.is_closed(mode) {
+            return Ok(Knock::Open(key));
+        }
+        let holdings = notes::holdings(gates.table);
+        if holdings.writes_all || (holdings.reads_all && mode == Mode::Write) {
+            return Err(self.own_hold(ask));
+        }
+        if !gate.keeps_out(mode, holdings, || self.is_awaited(gates)) {
+            return Ok(Knock::Through(key, gate));
+        }
+        if mode == Mode::Write && holdings.any {
+            // It would wait here first, and then for itself.
+            let id = self.id_of_hash(hash, |stored| same(stored, &key));
+            if id.is_some_and(|id| notes::holds(gates.table, id)) {
+                return Err(self.own_hold(ask));
+            }
+        }
+        let deadline = *deadline.get_or_insert_with(|| wait.deadline());
+        if deadline == Deadline::Passed {
+            return Err(AcquireError::Busy);
+        }
+        if wait.limits_the_queue() {
+            let waiting = gate.kept_out().filter(|other| other.hash == hash && same(&other.key, &key)).count()
+                + self.read_slot(hash, |stored| same(stored, &key), Slot::waiters).unwrap_or(0);
+            if !wait.may_queue_behind(waiting) {
+                return Err(AcquireError::QueueFull);
+            }
+        }
+        let waiter = OwnWaiter::take();
+        let seat = Seat { waiter: waiter.share(), since: now(), location: ask.location };
+        let request = KeptOut { hash, key, same, owner: ask.request().owner, seat, holds: holdings.any };
+        let number = Some(gate.keep_out(mode, request));
+        drop(gate);
+        let kept_out = AtGate { table: self, gates, hash, mode, number, holds: holdings.any, waiter: &waiter };
+        let (outcome, key) = kept_out.wait(wait, deadline)?;
+        // It may have been granted between being queued and looking here: it looks at its slot before it parks.
+        waiter.ring();
+        Ok(Knock::LetIn(outcome, key, waiter))
+    }
+}
+
+impl<K, S, C: Content> Table<K, S, C> {
+    /// Whether a writer is queued for a key that this thread reads.
+    pub(super) fn is_awaited(&self, gates: &Gates<K, Seat>) -> bool {
+        !notes::visit(gates.table, |note| {
+            let Of::Key { hash, id } = note.of else { return true };
+            let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+            let found = shard.get_mut(hash, |(stored, _)| stored.id == id);
+            !found.is_some_and(|(_, entry)| entry.get_mut().slot.is_waited_for_by(MAX_READERS))
+        })
+    }
+
+    /// Adds to a snapshot who is kept out, and how many hold all keys.
+    pub(super) fn add_what_the_gate_knows(&self, gates: &Gates<K, Seat>, keys: &mut Vec<KeyStatus<K>>)
+    where
+        K: Clone,
+    {
+        let gate = gates.gate.lock();
+        for (mode, request) in gate.kept_out_in_order() {
+            let place = keys.iter().position(|status| (request.same)(&status.key, &request.key)).unwrap_or_else(|| {
+                let limit = MAX_READERS as usize;
+                let key = request.key.clone();
+                keys.push(KeyStatus { key, held: 0, limit, held_with_all: 0, waiters: Vec::new() });
+                keys.len() - 1
+            });
+            keys[place].waiters.push(request.seat.status(mode.weight()));
+        }
+        let held = gate.held().map_or(0, |(_, held)| held as usize);
+        keys.iter_mut().for_each(|status| status.held_with_all = held);
+    }
+
+    /// Takes a request that was kept out to its key. What becomes of it, and its key if it was not needed.
+    fn let_in(
+        &self,
+        gates: &Gates<K, Seat>,
+        gate: &mut Gate<K, Seat>,
+        mode: Mode,
+        kept_out: KeptOut<K, Seat>,
+        bells: &mut Bells<Seat>,
+    ) -> (LetIn, Option<K>) {
+        let KeptOut { hash, key, same, owner, seat, holds: _ } = kept_out;
+        let request = Request { weight: mode.weight(), owner };
+        let index = self.map.determine_shard(hash as usize);
+        let mut shard = self.map.shards()[index].write();
+        let mut found = None;
+        // The key's own code, on a thread that has no use for its panic.
+        survive(|| {
+            let present = shard.get_mut(hash, |(stored, _)| stored.hash == hash && same(&stored.key, &key));
+            found = Some(present.map(|(stored, _)| stored.id));
+        });
+        let outcome = match found {
+            None => {
+                bells.push(seat);
+                return (LetIn::Again, Some(key));
+            }
+            Some(Some(id)) => {
+                let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect("it was there");
+                let ticket = entry.get_mut().slot.admit(self.fairness, request, seat.clone(), now());
+                (ticket.map_or(LetIn::Granted { id }, |ticket| LetIn::Queued { id, ticket }), Some(key))
+            }
+            Some(None) => {
+                let stored = Stored { hash, id: slot_id(), key };
+                let id = stored.id;
+                let entry = Entry { slot: Slot::held(MAX_READERS, request), content: C::default() };
+                shard.insert(hash, (stored, SharedValue::new(entry)), |(stored, _)| stored.hash);
+                (LetIn::Granted { id }, None)
+            }
+        };
+        gates.door(index).enter(mode);
+        gate.entered(mode);
+        if matches!(outcome.0, LetIn::Granted { .. }) {
+            bells.push(seat);
+        }
+        outcome
+    }
+
+    /// Lets in who is kept out by nothing any more, grants all keys to who is next, and opens the doors if nobody is; the end of
+    /// every change by which a lock over all keys goes.
+    pub(super) fn settle_gate(&self, gates: &Gates<K, Seat>, gate: &mut Gate<K, Seat>, bells: &mut Bells<Seat>) {
+        while let Some((number, mode, request)) = gate.next_to_let_in() {
+            let outcome = self.let_in(gates, gate, mode, request, bells);
+            gate.note_outcome(number, outcome);
+        }
+        gate.grant(bells);
+        gate.look_again(bells);
+        let open = gate.begin_opening();
+        if !open.is_empty() {
+            for (index, shard) in self.map.shards().iter().enumerate() {
+                let _shard = shard.write();
+                for mode in &open {
+                    gates.door(index).open(*mode);
+                }
+            }
+        }
+    }
+
+    /// Tells the gate of an intent that has left by a closed door. To be called with no lock held.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tell_gate(&self, mode: Mode, closing: u64) {
+        let Some(gates) = self.gates() else { return };
+        let mut bells = Bells::new();
+        let mut gate = gates.gate.lock();
+        gate.left(mode, closing);
+        gate.grant(&mut bells);
+        drop(gate);
+        bells.ring();
+    }
+}
+
+/// A keyed request that is kept out. Dropped so, by unwinding, it gives up.
+struct AtGate<'a, K, S, C: Content> {
+    table: &'a Table<K, S, C>,
+    gates: &'a Gates<K, Seat>,
+    hash: u64,
+    mode: Mode,
+    /// Until the outcome is known.
+    number: Option<i64>,
+    holds: bool,
+    waiter: &'a OwnWaiter,
+}
+
+impl<K, S, C: Content> AtGate<'_, K, S, C> {
+    fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<(LetIn, Option<K>), AcquireError> {
+        let registrations: Vec<Registration<'_>> =
+            wait.tokens().map(|token| token.register(self.waiter.share())).collect();
+        let outcome = self.park(wait, deadline.instant());
+        drop(registrations);
+        outcome
+    }
+
+    fn park(&mut self, wait: &Wait, deadline: Option<Instant>) -> Result<(LetIn, Option<K>), AcquireError> {
+        loop {
+            // What was let in goes on to its slot, and gives up there.
+            if wait.is_cancelled() {
+                return self.give_up().ok_or(AcquireError::Cancelled);
+            }
+            if !self.waiter.park(deadline) {
+                return self.give_up().ok_or(AcquireError::Timeout);
+            }
+            if let Some(outcome) = self.look() {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    fn look(&mut self) -> Option<(LetIn, Option<K>)> {
+        let number = self.number?;
+        let mut bells = Bells::new();
+        let mut gate = self.gates.gate.lock();
+        let mut outcome = gate.outcome(number);
+        if outcome.is_none()
+            && self.holds
+            && !gate.keeps_out(self.mode, notes::holdings(self.gates.table), || self.table.is_awaited(self.gates))
+            && let Some(request) = gate.take_out(self.mode, number)
+        {
+            let let_in = self.table.let_in(self.gates, &mut gate, self.mode, request, &mut bells);
+            if matches!(let_in.0, LetIn::Queued { .. }) {
+                gate.look_again(&mut bells);
+            }
+            outcome = Some(let_in);
+        }
+        drop(gate);
+        bells.ring();
+        if outcome.is_some() {
+            self.number = None;
+        }
+        outcome
+    }
+
+    /// Leaves, unless it was let in.
+    fn give_up(&mut self) -> Option<(LetIn, Option<K>)> {
+        let number = self.number.take()?;
+        let mut bells = Bells::new();
+        let mut gate = self.gates.gate.lock();
+        let outcome = gate.outcome(number);
+        let request = gate.take_out(self.mode, number);
+        if request.is_some() {
+            // Who waits for all keys may have waited for it.
+            gate.grant(&mut bells);
+        }
+        drop(gate);
+        bells.ring();
+        alone(|| drop(request));
+        outcome.filter(|(outcome, _)| !matches!(outcome, LetIn::Again))
+    }
+}
+
+impl<K, S, C: Content> Drop for AtGate<'_, K, S, C> {
+    fn drop(&mut self) {
+        if self.number.is_none() {
+            return;
+        }
+        let (hash, weight) = (self.hash, self.mode.weight());
+        match self.give_up() {
+            Some((LetIn::Granted { id }, key)) => {
+                let _key = Alone(key);
+                self.table.release(&mut Hold::new(hash, id, weight, C::InHand::default()), false);
+            }
+            Some((LetIn::Queued { id, ticket }, key)) => {
+                let _key = Alone(key);
+                let mut hold = Hold::new(hash, id, weight, C::InHand::default());
+                if self.table.abandon(&mut hold, ticket) == Some(Verdict::Granted) {
+                    self.table.release(&mut hold, false);
+                }
+            }
+            Some((LetIn::Again, _)) | None => {}
+        }
+    }
+}
