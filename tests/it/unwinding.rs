@@ -190,8 +190,9 @@ fn a_clone_that_panics_and_the_loud_clones_made_by_then() {
     let keys = Loud::ids::<4>();
     let (locks, values) = (KeyedLock::<Loud>::new(), KeyedMutex::<Loud, u32>::new());
     let held = (locks.lock_keys(&keys), values.lock_keys(&keys));
-    let calls: [&dyn Fn(); 3] =
-        [&|| drop(locks.snapshot()), &|| drop(values.snapshot()), &|| std::mem::forget(values.keys())];
+    let calls: [&dyn Fn(); 3] = [&|| drop(locks.snapshot()), &|| drop(values.snapshot()), &|| {
+        values.keys().into_iter().for_each(std::mem::forget)
+    }];
     for call in calls {
         CLONES.set(3);
         assert_eq!(panic_message(call), "clone");
@@ -199,7 +200,7 @@ fn a_clone_that_panics_and_the_loud_clones_made_by_then() {
         // No lock of a shard is left behind.
         assert_eq!((locks.len(), values.len()), (4, 4));
     }
-    std::mem::forget(values.keys());
+    values.keys().into_iter().for_each(std::mem::forget);
     assert_eq!(panic_message(|| drop(held)), "key");
     assert!(locks.is_empty() && values.is_empty());
 }
