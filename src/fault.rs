@@ -47,6 +47,12 @@ pub(crate) enum Fault {
     KeptOutLookOnce,
     /// Who wants all keys does not wait for those that are held.
     ClosersDoNotWait,
+    /// Who leaves by a closed door does not tell the gate.
+    LeftUntold,
+    /// A request for all keys that gives up leaves the doors closed.
+    CloserLeavesUnsettled,
+    /// A request that is kept out and gives up does not look whether it was let in meanwhile.
+    LetInLost,
 }
 
 #[cfg(not(any(test, loom)))]
@@ -63,7 +69,7 @@ pub(crate) fn planted(fault: Fault) -> bool {
 
 #[cfg(any(test, loom))]
 impl Fault {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 23] = [
         Self::RemoveInTwoSteps,
         Self::GrantLost,
         Self::OneRingForTwoPermits,
@@ -84,6 +90,9 @@ impl Fault {
         Self::OnlyOwnConflictsPass,
         Self::KeptOutLookOnce,
         Self::ClosersDoNotWait,
+        Self::LeftUntold,
+        Self::CloserLeavesUnsettled,
+        Self::LetInLost,
     ];
 
     fn from_env() -> Option<Self> {

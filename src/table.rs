@@ -310,6 +310,7 @@ impl<K, S, C: Content> Table<K, S, C> {
     fn left(&self, leaves: Option<(Mode, u64)>) {
         if let Some((mode, closing)) = leaves
             && closing != 0
+            && !planted(Fault::LeftUntold)
         {
             self.tell_gate(mode, closing);
         }

@@ -18,12 +18,12 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use perkey::{
     AcquireError, ArcKeyedPermit, CancellationToken, DYNAMIC, Fairness, KeyedLock, KeyedLockGuard, KeyedMutex,
-    KeyedMutexGuard, KeyedSemaphore, Limit, Options, Wait,
+    KeyedMutexGuard, KeyedRwLock, KeyedSemaphore, Limit, Options, Wait,
 };
 
 type Fixed = BuildHasherDefault<DefaultHasher>;
 
-fn explore(scene: fn(Options<Fixed>)) {
+fn explore(scene: impl Fn(Options<Fixed>) + Send + Sync + Copy + 'static) {
     for fairness in [Fairness::Eventual, Fairness::Fifo] {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(4);
@@ -341,6 +341,171 @@ fn two_keys_in_opposite_orders() {
     });
 }
 
+/// What readers share and a writer has alone.
+#[derive(Default)]
+struct Shared(AtomicUsize);
+
+const WRITER: usize = 1_000;
+
+impl Shared {
+    fn read(&self) {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) < WRITER, "a reader is beside a writer");
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn write(&self) {
+        assert_eq!(self.0.swap(WRITER, Ordering::Relaxed), 0, "a writer is not alone");
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+type Rw = KeyedRwLock<u8, Fixed>;
+
+fn explore_rw<const N: usize>(scene: [fn(&Rw, &Shared); N]) {
+    explore(move |options| {
+        let (locks, shared) = (Arc::new(Rw::with_options(options)), Arc::new(Shared::default()));
+        let [first, others @ ..] = &scene[..] else { unreachable!("a scene has threads") };
+        let others: Vec<_> = others
+            .iter()
+            .map(|&thread| {
+                let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+                thread::spawn(move || thread(&locks, &shared))
+            })
+            .collect();
+        first(&locks, &shared);
+        for other in others {
+            other.join().unwrap();
+        }
+        assert!(locks.is_empty(), "a key is left behind");
+        assert!(locks.try_write_all().is_some(), "the gate is left closed");
+    });
+}
+
+#[test]
+fn all_keys_meet_who_enters_and_who_leaves() {
+    explore_rw([
+        |locks, shared| locks.with_write(&1, || shared.write()),
+        |locks, shared| locks.with_read(&1, || shared.read()),
+        |locks, shared| {
+            let _all = locks.write_all();
+            shared.write();
+        },
+    ]);
+}
+
+#[test]
+fn two_want_all_keys() {
+    explore_rw([
+        |locks, shared| locks.with_write(&1, || shared.write()),
+        |locks, shared| {
+            let _all = locks.read_all();
+            shared.read();
+        },
+        |locks, shared| {
+            let _all = locks.write_all();
+            shared.write();
+        },
+    ]);
+}
+
+#[test]
+fn who_wants_all_keys_gives_up() {
+    explore(|options| {
+        let locks = Arc::new(Rw::with_options(options));
+        let token = CancellationToken::new();
+        let held = locks.write(&1);
+        let closer = {
+            let (locks, token) = (Arc::clone(&locks), token.clone());
+            thread::spawn(move || match locks.read_all_with(&token) {
+                Ok(_all) => {}
+                Err(error) => assert_eq!(error, AcquireError::Cancelled),
+            })
+        };
+        let behind = {
+            let locks = Arc::clone(&locks);
+            thread::spawn(move || drop(locks.write(&2)))
+        };
+        token.cancel();
+        drop(held);
+        closer.join().unwrap();
+        behind.join().unwrap();
+        assert!(locks.is_empty());
+        assert!(locks.try_write_all().is_some(), "the gate is left closed");
+    });
+}
+
+#[test]
+fn who_is_kept_out_gives_up() {
+    explore(|options| {
+        let locks = Arc::new(Rw::with_options(options));
+        let token = CancellationToken::new();
+        let all = locks.read_all();
+        let kept_out = {
+            let (locks, token) = (Arc::clone(&locks), token.clone());
+            thread::spawn(move || match locks.write_with(&1, &token) {
+                Ok(_guard) => {}
+                Err(error) => assert_eq!(error, AcquireError::Cancelled),
+            })
+        };
+        let canceller = thread::spawn(move || token.cancel());
+        drop(all);
+        kept_out.join().unwrap();
+        canceller.join().unwrap();
+        assert!(locks.is_empty(), "a key is left behind");
+        assert!(locks.try_write_all().is_some(), "the gate is left closed");
+    });
+}
+
+#[test]
+fn who_holds_a_key_passes() {
+    explore_rw([
+        |locks, _| {
+            let _one = locks.read(&1);
+            drop(locks.write(&2));
+        },
+        |locks, _| drop(locks.write_all()),
+        |locks, _| drop(locks.read_all()),
+    ]);
+}
+
+#[test]
+fn who_holds_what_a_writer_waits_for_passes() {
+    explore_rw([
+        |locks, _| {
+            let _two = locks.read(&2);
+            drop(locks.write(&3));
+        },
+        |locks, _| {
+            let _one = locks.write(&1);
+            drop(locks.write(&2));
+        },
+        |locks, _| drop(locks.read_all()),
+    ]);
+}
+
+#[test]
+fn a_downgrade_meets_who_wants_all_keys() {
+    explore_rw([
+        |locks, shared| {
+            let guard = locks.write(&1);
+            shared.write();
+            let guard = perkey::KeyedRwLockWriteGuard::downgrade(guard);
+            shared.read();
+            if let Ok(_guard) = perkey::KeyedRwLockReadGuard::try_upgrade(guard) {
+                shared.write();
+            }
+        },
+        |locks, shared| {
+            let _all = locks.read_all();
+            shared.read();
+        },
+        |locks, shared| {
+            let _all = locks.write_all();
+            shared.write();
+        },
+    ]);
+}
+
 #[test]
 fn planted_faults_are_reported() {
     for (fault, scene, report) in [
@@ -356,6 +521,13 @@ fn planted_faults_are_reported() {
         ("LookKeepsRung", "a_newcomer_overtakes_a_rung_head", "deadlock"),
         ("ValueStaysBehind", "a_value_meets_a_cancellation", "the value was lost"),
         ("ValueGoesWithTheLast", "a_value_meets_retain", "the value went"),
+        ("ClosersDoNotWait", "all_keys_meet_who_enters_and_who_leaves", "a writer is not alone"),
+        ("LeftUntold", "all_keys_meet_who_enters_and_who_leaves", "deadlock"),
+        ("CloserLeavesUnsettled", "who_wants_all_keys_gives_up", "deadlock"),
+        ("LetInLost", "who_is_kept_out_gives_up", "a key is left behind"),
+        ("NobodyPasses", "who_holds_a_key_passes", "deadlock"),
+        ("OnlyOwnConflictsPass", "who_holds_what_a_writer_waits_for_passes", "deadlock"),
+        ("KeptOutLookOnce", "who_holds_what_a_writer_waits_for_passes", "deadlock"),
         ("RingIsGrant", "a_late_ring_meets_a_reused_waiter", "two are inside"),
     ] {
         let output = Command::new(std::env::current_exe().expect("the path of this test"))

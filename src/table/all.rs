@@ -6,6 +6,7 @@ use super::{Hold, Seat, Table};
 use crate::cancel::Registration;
 use crate::content::Content;
 use crate::error::{AcquireError, Deadlock};
+use crate::fault::{Fault, planted};
 use crate::gate::{Gate, Gates, Mode};
 use crate::owners::notes::{self, Note, Of, Place};
 use crate::owners::thread_number;
@@ -219,7 +220,7 @@ impl<K, S, C: Content> WaitsForAll<'_, K, S, C> {
         let mut bells = Bells::new();
         let mut gate = self.gates.gate.lock();
         let left = gate.give_up(self.mode, place);
-        if left {
+        if left && !planted(Fault::CloserLeavesUnsettled) {
             self.table.settle_gate(self.gates, &mut gate, &mut bells);
         }
         drop(gate);

@@ -9,6 +9,7 @@ use super::{Entry, Hold, Seat, Stored, Table};
 use crate::cancel::Registration;
 use crate::content::Content;
 use crate::error::AcquireError;
+use crate::fault::{Fault, planted};
 use crate::gate::{Gate, Gates, KeptOut, LetIn, MAX_READERS, Mode};
 use crate::owners::notes::{self, Of};
 use crate::owners::slot_id;
@@ -284,7 +285,7 @@ impl<K, S, C: Content> AtGate<'_, K, S, C> {
         drop(gate);
         bells.ring();
         alone(|| drop(request));
-        outcome.filter(|(outcome, _)| !matches!(outcome, LetIn::Again))
+        outcome.filter(|(outcome, _)| !matches!(outcome, LetIn::Again) && !planted(Fault::LetInLost))
     }
 }
 
