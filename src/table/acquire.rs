@@ -180,7 +180,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     }
 
     /// Notes a hold that stays on this thread, if the table asks for it.
-    #[inline]
+    #[inline(always)]
     fn note(&self, ask: Ask, hash: u64, id: u64) -> Place {
         match self.gates() {
             Some(gates) if matches!(ask.kind, Kind::Owned | Kind::OneOfSeveral | Kind::Reader) => {
@@ -221,7 +221,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     ///
     /// With `through` the caller has the gate, and goes through it. `asked` is what the limit function says of the key, or 0 if
     /// it was not asked; `own` gives the key for a new entry; `in_hand` gets what the entry kept.
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "it is inlined: a struct of them would be copied")]
     fn enter<Q, R>(
         &self,
