@@ -186,13 +186,13 @@ impl<K, S> KeyedRwLock<K, S> {
         self.table.is_empty()
     }
 
-    /// Every key that [`len`](Self::len) counts, and who waits in its queue. A reader holds one permit of its key, a writer
+    /// Every key that is held, waited for or kept, and who waits for it; with how many guards over every key there are. A reader holds one permit of its key, a writer
     /// all of them: [`held`](KeyStatus::held) equals [`limit`](KeyStatus::limit) then. The same goes for the permits of a
     /// waiter.
     ///
-    /// In no particular order; the waiters of one key are in order of arrival. Each key is as it was at one moment; two keys
-    /// need not be of the same moment. Keys are cloned under the lock of their shard: meant for logs and debugging, not for a
-    /// hot path.
+    /// In no particular order; the waiters of one key are in order of arrival, those that a lock over every key holds back last.
+    /// Each key is as it was at one moment; two keys need not be of the same moment. Keys are cloned under the lock of their
+    /// shard: meant for logs and debugging, not for a hot path.
     ///
     /// # Examples
     ///
