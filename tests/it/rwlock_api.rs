@@ -19,24 +19,24 @@ use crate::support::{
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_micros(50);
 
-const K: u32 = 1;
-const J: u32 = 2;
+pub(crate) const K: u32 = 1;
+pub(crate) const J: u32 = 2;
 /// Nobody holds it.
-const OTHER: u32 = 3;
+pub(crate) const OTHER: u32 = 3;
 
-type Locks = Arc<KeyedRwLock<u32>>;
-type Guard<'a> = Box<dyn Debug + 'a>;
+pub(crate) type Locks = Arc<KeyedRwLock<u32>>;
+pub(crate) type Guard<'a> = Box<dyn Debug + 'a>;
 /// Takes a key, lets another queue, and lets it go.
 type Unlock<'a> = &'a dyn Fn(&dyn Fn());
 type Call<'a> = Box<dyn Fn() -> bool + Send + Sync + 'a>;
 
-fn table(fairness: Fairness) -> Locks {
+pub(crate) fn table(fairness: Fairness) -> Locks {
     Arc::new(KeyedRwLock::with_options(crowded(fairness).name("files")))
 }
 
 /// What a thread holds or asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+pub(crate) enum What {
     Read(u32),
     Write(u32),
     ReadAll,
@@ -45,14 +45,14 @@ enum What {
 
 use What::{Read, ReadAll, Write, WriteAll};
 
-const ALL: [What; 6] = [Read(K), Write(K), Read(J), Write(J), ReadAll, WriteAll];
+pub(crate) const ALL: [What; 6] = [Read(K), Write(K), Read(J), Write(J), ReadAll, WriteAll];
 
 fn boxed<'a>(guard: impl Debug + 'a) -> Guard<'a> {
     Box::new(guard)
 }
 
 impl What {
-    fn conflicts(self, other: Self) -> bool {
+    pub(crate) fn conflicts(self, other: Self) -> bool {
         match (self, other) {
             (WriteAll, _) | (_, WriteAll) | (ReadAll, Write(_)) | (Write(_), ReadAll) => true,
             (Write(one), Write(other) | Read(other)) | (Read(one), Write(other)) => one == other,
@@ -60,7 +60,7 @@ impl What {
         }
     }
 
-    fn lock(self, locks: &Locks) -> Guard<'_> {
+    pub(crate) fn lock(self, locks: &Locks) -> Guard<'_> {
         match self {
             Read(key) => Box::new(locks.read(&key)),
             Write(key) => Box::new(locks.write(&key)),
@@ -69,7 +69,7 @@ impl What {
         }
     }
 
-    fn try_lock(self, locks: &Locks) -> Option<Guard<'_>> {
+    pub(crate) fn try_lock(self, locks: &Locks) -> Option<Guard<'_>> {
         Some(match self {
             Read(key) => Box::new(locks.try_read(&key)?),
             Write(key) => Box::new(locks.try_write(&key)?),
@@ -87,7 +87,7 @@ impl What {
         })
     }
 
-    fn lock_with(self, locks: &Locks, wait: impl Into<Wait>) -> Result<Guard<'_>, AcquireError> {
+    pub(crate) fn lock_with(self, locks: &Locks, wait: impl Into<Wait>) -> Result<Guard<'_>, AcquireError> {
         Ok(match self {
             Read(key) => Box::new(locks.read_with(&key, wait)?),
             Write(key) => Box::new(locks.write_with(&key, wait)?),
@@ -208,14 +208,14 @@ impl What {
 }
 
 /// That nobody holds anything or waits, and that the table knows it.
-fn check_free(locks: &Locks) {
+pub(crate) fn check_free(locks: &Locks) {
     assert!(locks.is_empty());
     let all = locks.try_write_all().expect("nobody holds anything");
     drop(all);
     assert!(!locks.is_locked(&K) && locks.is_empty());
 }
 
-fn deadlock<T>(outcome: Result<T, AcquireError>) -> Deadlock {
+pub(crate) fn deadlock<T>(outcome: Result<T, AcquireError>) -> Deadlock {
     match outcome {
         Err(AcquireError::WouldDeadlock(deadlock)) => deadlock,
         Err(error) => panic!("{error}"),
