@@ -47,7 +47,7 @@ use What::{Read, ReadAll, Write, WriteAll};
 
 pub(crate) const ALL: [What; 6] = [Read(K), Write(K), Read(J), Write(J), ReadAll, WriteAll];
 
-fn boxed<'a>(guard: impl Debug + 'a) -> Guard<'a> {
+pub(crate) fn boxed<'a>(guard: impl Debug + 'a) -> Guard<'a> {
     Box::new(guard)
 }
 
