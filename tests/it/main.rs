@@ -12,6 +12,7 @@ mod mutex;
 mod pitfalls;
 mod rwlock_api;
 mod rwlock_gate;
+mod rwlock_hostile;
 mod rwlock_order;
 mod rwlock_stress;
 mod several;

@@ -8,18 +8,17 @@ use perkey::{AcquireError, CancellationToken, Fairness, Wait};
 
 use crate::rwlock_api::What::{self, Read, ReadAll, Write, WriteAll};
 use crate::rwlock_api::{J, K, Locks, OTHER, check_free, deadlock, table};
+use crate::rwlock_order;
 use crate::support::{Barrier, Random, elsewhere, rounds, threads, until, watched_in_both_modes, work};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_micros(50);
 
-/// Whether somebody waits for every key, at least so many. To be asked by who holds nothing, while something is held.
-fn wait_for_all(locks: &Locks, count: usize) -> bool {
-    let probe = Wait::at_most(Duration::from_nanos(1)).max_queued(count);
-    elsewhere(|| locks.write_all_with(probe).err() == Some(AcquireError::QueueFull))
+/// As [`rwlock_order::wait_for_all`], asked by who holds something.
+pub(crate) fn others_wait_for_all(locks: &Locks, count: usize) -> bool {
+    elsewhere(|| rwlock_order::wait_for_all(locks, count))
 }
 
-/// Waits for a moment that `other` brings about.
 fn wait_for(flag: &AtomicBool) {
     until(|| flag.load(Ordering::Acquire));
 }
@@ -40,7 +39,7 @@ fn who_is_waited_for_passes_those_who_are_kept_out() {
                 threads(|scope| {
                     let held = holds.lock(&locks);
                     scope.spawn(|| drop(locks.write_all()));
-                    until(|| wait_for_all(&locks, 1));
+                    until(|| others_wait_for_all(&locks, 1));
                     for (before, &other) in others.iter().enumerate() {
                         let locks = &locks;
                         scope.spawn(move || drop(other.lock(locks)));
@@ -48,7 +47,7 @@ fn who_is_waited_for_passes_those_who_are_kept_out() {
                     }
                     // At once, though others wait for k.
                     let more = asks.lock_with(&locks, Wait::now()).expect("it is waited for");
-                    assert_eq!((locks.waiters(&K), wait_for_all(&locks, 1)), (others.len(), true));
+                    assert_eq!((locks.waiters(&K), others_wait_for_all(&locks, 1)), (others.len(), true));
                     drop((held, more));
                 });
                 check_free(&locks);
@@ -65,13 +64,13 @@ fn who_is_waited_for_through_a_write_all_passes_the_read_all_behind_it() {
         threads(|scope| {
             let held = locks.read(&J);
             scope.spawn(|| drop(locks.write_all()));
-            until(|| wait_for_all(&locks, 1));
+            until(|| others_wait_for_all(&locks, 1));
             scope.spawn(|| drop(locks.read_all()));
-            until(|| wait_for_all(&locks, 2));
+            until(|| others_wait_for_all(&locks, 2));
             scope.spawn(|| drop(locks.write(&K)));
             until(|| locks.waiters(&K) == 1);
             let more = locks.write_with(&K, LONG).expect("it is let in");
-            assert!(wait_for_all(&locks, 2));
+            assert!(others_wait_for_all(&locks, 2));
             drop((more, held));
         });
         check_free(&locks);
@@ -88,10 +87,10 @@ fn who_is_waited_for_through_a_queued_writer_passes_the_read_all_behind_it() {
             scope.spawn(|| drop(locks.write(&J)));
             until(|| locks.waiters(&J) == 1);
             scope.spawn(|| drop(locks.read_all()));
-            until(|| wait_for_all(&locks, 1));
+            until(|| others_wait_for_all(&locks, 1));
             assert!(elsewhere(|| locks.try_write(&K).is_none()), "others are kept out");
             let more = locks.write_with(&K, LONG).expect("it is let in");
-            assert!(wait_for_all(&locks, 1) && locks.waiters(&J) == 1);
+            assert!(others_wait_for_all(&locks, 1) && locks.waiters(&J) == 1);
             drop((more, held));
         });
         check_free(&locks);
@@ -114,7 +113,7 @@ fn who_is_kept_out_passes_once_a_writer_is_queued_for_what_it_reads() {
                 });
                 until(|| locks.is_write_locked(&OTHER));
                 scope.spawn(|| drop(locks.read_all()));
-                until(|| wait_for_all(&locks, 1));
+                until(|| others_wait_for_all(&locks, 1));
                 for before in 0..count {
                     let locks = &locks;
                     scope.spawn(move || {
@@ -148,17 +147,17 @@ fn who_is_kept_out_passes_once_a_write_all_is_first() {
                     });
                     until(|| locks.is_write_locked(&OTHER));
                     let first = scope.spawn(|| locks.read_all_with(&token).map(drop));
-                    until(|| wait_for_all(&locks, 1));
+                    until(|| others_wait_for_all(&locks, 1));
                     let reader = scope.spawn(|| {
                         let _held = locks.read(&J);
-                        until(|| wait_for_all(&locks, 1 + behind.len()));
+                        until(|| others_wait_for_all(&locks, 1 + behind.len()));
                         drop(locks.write(&K));
                     });
                     until(|| locks.is_locked(&J));
                     for (before, &what) in behind.iter().enumerate() {
                         let locks = &locks;
                         scope.spawn(move || drop(what.lock(locks)));
-                        until(|| wait_for_all(locks, before + 2));
+                        until(|| others_wait_for_all(locks, before + 2));
                     }
                     // Behind a `write_all` that came after the `read_all`, but it is the latter that keeps it out.
                     until(|| locks.waiters(&K) == 1);
@@ -238,7 +237,7 @@ fn arc_guards_are_not_seen() {
             let token = CancellationToken::new();
             threads(|scope| {
                 let all = scope.spawn(|| locks.write_all_with(&token).map(drop));
-                until(|| wait_for_all(&locks, 1));
+                until(|| others_wait_for_all(&locks, 1));
                 waits(what);
                 token.cancel();
                 assert_eq!(all.join().unwrap(), Err(AcquireError::Cancelled));
@@ -274,7 +273,7 @@ fn readers_that_waited_meet_inside() {
                     scope.spawn(|| drop(locks.write(&K)));
                     until(|| locks.waiters(&K) == READERS + 1);
                     scope.spawn(|| drop(locks.write_all()));
-                    until(|| wait_for_all(&locks, 1));
+                    until(|| others_wait_for_all(&locks, 1));
                 }
                 drop(held);
             });
@@ -301,7 +300,7 @@ fn readers_that_were_kept_out_meet_inside() {
                     }
                     all.map(drop)
                 });
-                until(|| if case > 0 { wait_for_all(&locks, 1) } else { locks.is_write_locked(&OTHER) });
+                until(|| if case > 0 { others_wait_for_all(&locks, 1) } else { locks.is_write_locked(&OTHER) });
                 for before in 0..EACH {
                     for what in [Read(K), Read(J), ReadAll] {
                         let (locks, inside) = (&locks, &inside);
@@ -311,7 +310,7 @@ fn readers_that_were_kept_out_meet_inside() {
                         });
                         match what {
                             Read(key) => until(|| locks.waiters(&key) == before + 1),
-                            _ => until(|| wait_for_all(locks, before + 1 + usize::from(case > 0))),
+                            _ => until(|| others_wait_for_all(locks, before + 1 + usize::from(case > 0))),
                         }
                     }
                 }
@@ -426,12 +425,7 @@ fn a_stream_of_locks_over_all_keys_does_not_starve_keyed_requests() {
             },
         );
         // Readers of all keys alone overlap, so that some are always inside.
-        beside_a_stream(
-            fairness,
-            4,
-            |locks, random| locks_over_all_overlap(locks, random),
-            |locks| drop(locks.write(&K)),
-        );
+        beside_a_stream(fairness, 4, locks_over_all_overlap, |locks| drop(locks.write(&K)));
     });
 }
 

@@ -168,8 +168,8 @@ impl Drop for Curtain<'_> {
     }
 }
 
-/// How many wait for a lock over every key: at least so many. To be asked while something is held, or nobody waits.
-fn wait_for_all(locks: &Locks, count: usize) -> bool {
+/// Whether at least so many wait for a lock over every key. To be asked by who holds nothing, while something is held.
+pub(crate) fn wait_for_all(locks: &Locks, count: usize) -> bool {
     let probe = Wait::at_most(Duration::from_nanos(1)).max_queued(count);
     count == 0 || locks.write_all_with(probe).err() == Some(AcquireError::QueueFull)
 }
