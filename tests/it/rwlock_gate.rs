@@ -179,6 +179,79 @@ fn who_is_kept_out_passes_once_a_write_all_is_first() {
     });
 }
 
+/// Each reads a key that the one before it asks for, and is kept out until that one is queued for it.
+#[test]
+fn who_is_kept_out_passes_one_after_the_other() {
+    const LENGTH: u32 = 6;
+    watched_in_both_modes(|fairness| {
+        let locks = table(fairness);
+        let may_ask = AtomicBool::new(false);
+        threads(|scope| {
+            let writer = scope.spawn(|| {
+                let _other = locks.write(&OTHER);
+                wait_for(&may_ask);
+                drop(locks.write(&10));
+            });
+            until(|| locks.is_write_locked(&OTHER));
+            scope.spawn(|| drop(locks.read_all()));
+            until(|| others_wait_for_all(&locks, 1));
+            for key in 10..10 + LENGTH {
+                let locks = &locks;
+                scope.spawn(move || {
+                    let _held = locks.read(&key);
+                    drop(locks.write(&(key + 1)));
+                });
+                until(|| locks.waiters(&(key + 1)) == 1);
+            }
+            may_ask.store(true, Ordering::Release);
+            writer.join().unwrap();
+        });
+        check_free(&locks);
+    });
+}
+
+/// A reader asks for a `read_all` that it has to wait for: in front of the `write_all` that waits for the reader, and of a
+/// writer that is kept out.
+#[test]
+fn who_is_waited_for_waits_in_front() {
+    watched_in_both_modes(|fairness| {
+        let locks = table(fairness);
+        for gives_up in [false, true] {
+            let (may_leave, token) = (AtomicBool::new(false), CancellationToken::new());
+            threads(|scope| {
+                let writer = scope.spawn(|| {
+                    let _other = locks.write(&OTHER);
+                    wait_for(&may_leave);
+                });
+                until(|| locks.is_write_locked(&OTHER));
+                let reader = scope.spawn(|| {
+                    let _held = locks.read(&J);
+                    until(|| locks.waiters(&K) == 1);
+                    let outcome = locks.read_all_with(&token).map(drop);
+                    // Now it is the `write_all` that is first, and it passes that.
+                    drop(locks.write_with(&13, LONG).expect("it is waited for"));
+                    outcome
+                });
+                until(|| locks.is_locked(&J));
+                scope.spawn(|| drop(locks.write_all()));
+                until(|| others_wait_for_all(&locks, 1));
+                scope.spawn(|| drop(locks.write(&K)));
+                until(|| others_wait_for_all(&locks, 2));
+                if gives_up {
+                    token.cancel();
+                    assert_eq!(reader.join().unwrap(), Err(AcquireError::Cancelled));
+                    may_leave.store(true, Ordering::Release);
+                } else {
+                    may_leave.store(true, Ordering::Release);
+                    assert_eq!(reader.join().unwrap(), Ok(()));
+                }
+                writer.join().unwrap();
+            });
+            check_free(&locks);
+        }
+    });
+}
+
 /// What is documented of one thread that holds something and asks for more while a writer is queued.
 #[test]
 fn one_thread_and_a_queued_writer() {
@@ -200,6 +273,17 @@ fn one_thread_and_a_queued_writer() {
             drop((locks.read(&J), locks.read_with(&J, Wait::now()).unwrap()));
             drop(locks.write_with(&J, Wait::now()).expect("nobody has it"));
             drop((held, again));
+        });
+        check_free(&locks);
+        // It would wait at the gate first, for a `read_all` that does not wait for it.
+        threads(|scope| {
+            let other = locks.write_arc(&OTHER);
+            let held = locks.read(&K);
+            scope.spawn(|| drop(locks.read_all()));
+            until(|| others_wait_for_all(&locks, 1));
+            deadlock(locks.write_with(&K, LONG));
+            assert_eq!(locks.write_with(&J, SHORT).map(drop), Err(AcquireError::Timeout));
+            drop((held, other));
         });
         check_free(&locks);
         // With nobody queued.
