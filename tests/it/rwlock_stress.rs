@@ -1,19 +1,22 @@
 //! `KeyedRwLock`: many threads that do everything at once, and crowds that give up.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use perkey::{
-    AcquireError, ArcKeyedRwLockReadGuard, ArcKeyedRwLockWriteGuard, CancellationToken, KeyedRwLockReadGuard,
-    KeyedRwLockWriteGuard, Wait,
+    AcquireError, ArcKeyedRwLockReadGuard, ArcKeyedRwLockWriteGuard, CancellationToken, KeyedRwLock,
+    KeyedRwLockReadGuard, KeyedRwLockWriteGuard, Wait,
 };
 
 use crate::rwlock_api::What::{self, Read, ReadAll, Write, WriteAll};
 use crate::rwlock_api::{K, Locks, check_free, table};
 use crate::rwlock_gate::others_wait_for_all;
-use crate::support::{Random, SHORT, panics, quiet_panic, rounds, threads, until, watched_in_both_modes, work};
+use crate::support::{
+    Random, SHORT, crowded, panics, quiet_panic, rounds, threads, until, watched_in_both_modes, work,
+};
 
 /// Who is inside, of one key.
 #[derive(Default)]
@@ -369,9 +372,11 @@ fn everything_at_once() {
     const THREADS: usize = 8;
     let each = rounds(1_500);
     watched_in_both_modes(move |fairness| {
-        for keys in [2, 40] {
+        for (keys, keeps) in [(2, false), (40, false), (8, true)] {
+            let options = crowded(fairness);
+            let options = if keeps { options.idle_ttl(Duration::ZERO) } else { options };
             let stress = Stress {
-                locks: table(fairness),
+                locks: Arc::new(KeyedRwLock::with_options(options)),
                 everywhere: Everywhere::new(keys),
                 keys,
                 tokens: (0..THREADS).map(|_| Mutex::default()).collect(),
@@ -396,14 +401,17 @@ fn everything_at_once() {
                 while at_work.load(Ordering::Acquire) > 0 {
                     stress.tokens[random.below(THREADS as u64) as usize].lock().clone().cancel();
                     stress.drop_what_moves();
+                    stress.locks.sweep();
                     thread::sleep(Duration::from_micros(random.below(30)));
                 }
             });
             stress.everywhere.check();
+            // What is idle stays.
+            until(|| !keeps || stress.locks.sweep() + stress.locks.len() == 0);
             assert!((0..keys as u32).all(|key| stress.locks.waiters(&key) == 0));
             check_free(&stress.locks);
             let counts = stress.counts.map(AtomicUsize::into_inner);
-            println!("{fairness:?}, {keys} keys: {:?}", COUNTED.iter().zip(counts).collect::<Vec<_>>());
+            println!("{fairness:?}, {keys} keys, kept: {keeps}: {:?}", COUNTED.iter().zip(counts).collect::<Vec<_>>());
             // In a few calls that is chance.
             assert!(SHORT || counts.iter().all(|count| *count > 0), "{counts:?}");
         }
