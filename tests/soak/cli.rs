@@ -37,6 +37,8 @@ pub(crate) struct Cli {
 pub(crate) enum Fault {
     /// One call in so many enters without the lock
     Overlap,
+    /// One call in so many reads without the lock, where others write
+    ReaderBesideWriter,
     /// A value is read under its lock and written under a later one
     LostUpdate,
     /// A permit is forgotten

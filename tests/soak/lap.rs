@@ -13,6 +13,7 @@ use crate::locks::Locks;
 use crate::oracle::{Breaches, Oracle};
 use crate::permits::Permits;
 use crate::queue::Queue;
+use crate::read_writes::ReadWrites;
 use crate::rng::Rng;
 use crate::subject::{Kind, Progress, Subject};
 use crate::sweeping::Sweeping;
@@ -123,6 +124,11 @@ fn tables(lap: u64, breaches: &Arc<Breaches>) -> Vec<Box<dyn Subject>> {
         Box::new(Values::<u64>::new(table("mutex", 64))),
         Box::new(Values::<String>::new(kept(table("mutex", 3)))),
         Box::new(Values::<Touchy>::new(table("mutex with keys that panic", 6))),
+        Box::new(ReadWrites::<u64>::new(table("rwlock", 1))),
+        Box::new(ReadWrites::<u64>::new(table("rwlock", 4))),
+        Box::new(ReadWrites::<u64>::new(table("rwlock", 64))),
+        Box::new(ReadWrites::<String>::new(kept(table("rwlock", 3)))),
+        Box::new(ReadWrites::<Touchy>::new(table("rwlock with keys that panic", 6))),
     ]
 }
 

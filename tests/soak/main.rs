@@ -19,6 +19,7 @@ mod oracle;
 mod patience;
 mod permits;
 mod queue;
+mod read_writes;
 #[path = "../stress/rng.rs"]
 #[expect(dead_code, reason = "only the stress test has rounds")]
 mod rng;

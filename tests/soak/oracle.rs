@@ -11,6 +11,10 @@ use perkey::KeyStatus;
 use crate::keys::Name;
 use crate::rng::Rng;
 
+/// What a reader and a writer of a `KeyedRwLock` take of a key, whose limit is what a writer takes.
+pub(crate) const READER: u32 = 1;
+pub(crate) const WRITER: u32 = u32::MAX >> 2;
+
 /// A fault shows over and over; so many of them are enough to read.
 const MANY: usize = 10;
 
@@ -129,12 +133,20 @@ impl Oracle {
     ///
     /// Since `mark` the last grant was this one or a later one, and it kept to the limit of its moment.
     pub(crate) fn enter(self: &Arc<Self>, key: usize, weight: u32, mark: Mark) -> Inside {
-        let inside = self.cells[key].inside.fetch_add(weight, Ordering::Relaxed) + weight;
+        self.add(key, weight, mark);
+        Inside { oracle: Arc::clone(self), key, weight }
+    }
+
+    fn add(&self, key: usize, weight: u32, mark: Mark) {
+        let inside = self.cells[key].inside.fetch_add(weight, Ordering::Relaxed).wrapping_add(weight);
         let limits = self.limits(key, mark);
-        if limits.iter().all(|limit| inside > *limit) {
+        if limits == [WRITER] && inside > WRITER {
+            let (readers, writers) = (inside % WRITER, inside / WRITER);
+            let what = if readers > 0 { "reader beside writer" } else { "writer beside writer" };
+            self.report(&format!("{what}: {readers} readers and {writers} writers of key {key} are inside"));
+        } else if limits.iter().all(|limit| inside > *limit) {
             self.report(&format!("too many inside: {inside} permits of key {key} are out, of {limits:?}"));
         }
-        Inside { oracle: Arc::clone(self), key, weight }
     }
 
     pub(crate) fn judge_snapshot<K: Name>(&self, seen: &[KeyStatus<K>], rules: Rules) {
@@ -206,6 +218,19 @@ impl Inside {
         } else {
             dawdle(rng);
         }
+    }
+}
+
+impl Inside {
+    /// A reader has become a writer; or a writer is about to become a reader.
+    pub(crate) fn change(&mut self, weight: u32) {
+        let Self { oracle, key, .. } = &*self;
+        if weight > self.weight {
+            oracle.add(*key, weight - self.weight, oracle.mark());
+        } else {
+            oracle.cells[*key].inside.fetch_sub(self.weight - weight, Ordering::Relaxed);
+        }
+        self.weight = weight;
     }
 }
 

@@ -34,12 +34,13 @@ pub(crate) enum Kind {
     Lock,
     Semaphore,
     Mutex,
+    RwLock,
     Sweeper,
 }
 
 /// How many calls have come back.
 #[derive(Default)]
-pub(crate) struct Progress([AtomicU64; 4]);
+pub(crate) struct Progress([AtomicU64; 5]);
 
 impl Progress {
     pub(crate) fn tick(&self, kind: Kind) {
@@ -53,8 +54,8 @@ impl Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [lock, semaphore, mutex, sweeper] = [0, 1, 2, 3].map(|kind: usize| self.0[kind].load(Ordering::Relaxed));
-        write!(f, "calls: lock {lock}, semaphore {semaphore}, mutex {mutex}, sweeper {sweeper}")
+        let [lock, semaphore, mutex, rwlock, sweeper] = self.0.each_ref().map(|calls| calls.load(Ordering::Relaxed));
+        write!(f, "calls: lock {lock}, semaphore {semaphore}, mutex {mutex}, rwlock {rwlock}, sweeper {sweeper}")
     }
 }
 
