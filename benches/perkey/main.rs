@@ -22,6 +22,7 @@ fn main() {
     uncontended::integer_keys(&mut criterion);
     uncontended::string_keys(&mut criterion);
     uncontended::present_keys(&mut criterion);
+    uncontended::read_and_write(&mut criterion);
     contended::one_key(&mut criterion);
     contended::sixteen_keys(&mut criterion);
     contended::many_keys(&mut criterion);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkGroup, Criterion, measurement::WallTime};
 use parking_lot::Mutex;
-use perkey::{KeyedLock, KeyedSemaphore, Wait};
+use perkey::{KeyedLock, KeyedRwLock, KeyedSemaphore, Options, Wait};
 
 use crate::keys::Keys;
 
@@ -100,5 +100,16 @@ pub(crate) fn present_keys(criterion: &mut Criterion) {
         bencher.iter(|| black_box(locks.try_lock(black_box(&7))).is_none());
     });
     drop(held);
+    group.finish();
+}
+
+/// What a lock over every key costs depends on the shards, whose number depends on the cores unless it is given.
+pub(crate) fn read_and_write(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("uncontended_rwlock");
+    let locks = KeyedRwLock::<u64>::with_options(Options::new().shards(64));
+    with_integer(&mut group, "read", |key| drop(locks.read(&key)));
+    with_integer(&mut group, "write", |key| drop(locks.write(&key)));
+    group.bench_function("read_all", |bencher| bencher.iter(|| drop(locks.read_all())));
+    group.bench_function("write_all", |bencher| bencher.iter(|| drop(locks.write_all())));
     group.finish();
 }

@@ -17,7 +17,9 @@ Output:
 
   ns/op is the median of the rounds: a lock and an unlock in the wall-clock time
   of all threads together. In the shapes `add-*` the lock owns a counter, which
-  is got or inserted, and added to; in `two-keys` a `lock_keys` is of two. In the shapes of one thread the empty loop's time is
+  is got or inserted, and added to; in `two-keys` a `lock_keys` is of two; in
+  `rw-1-*` and `rw-1000-*` one call of twenty writes its key, the others read it;
+  `rw-all` has no goal, only the figures. In the shapes of one thread the empty loop's time is
   taken off. `/ perkey` is the median of the ratios within each round: above 1,
   perkey is faster. The longest wait and the least share of any thread are
   medians of rounds of their own (in brackets: the longest of all rounds); a
@@ -35,11 +37,11 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "peers", after_long_help = DETAILS)]
 pub(crate) struct Cli {
-    /// Everything within a minute: few and short rounds, so that a few per cent mean nothing
+    /// Everything in a good minute: few and short rounds, so that a few per cent mean nothing
     #[arg(long)]
     quick: bool,
 
-    /// About six minutes [default]
+    /// About seven minutes [default]
     #[arg(long, conflicts_with = "quick")]
     full: bool,
 

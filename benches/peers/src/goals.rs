@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::contestants::names::{
     COUNTED, FLOOR_ONE_MAP, FLOOR_SHARDS, KEYED_LOCK, LOCKABLE, LOCKMAP, PERKEY, PERKEY_FIFO, PERKEY_KEPT,
-    PERKEY_LOCK_KEYS, PERKEY_MUTEX, PERKEY_MUTEX_LOCK_KEYS, PERKEY_SEMAPHORE, PERKEY_WITH_KEY,
+    PERKEY_LOCK_KEYS, PERKEY_MUTEX, PERKEY_MUTEX_LOCK_KEYS, PERKEY_READ, PERKEY_SEMAPHORE, PERKEY_WITH_KEY,
+    PERKEY_WRITE,
 };
 use crate::loops::Crowd;
 use crate::results::ShapeResult;
@@ -154,6 +155,22 @@ pub(crate) fn sixteen_keys() -> Vec<Goal> {
 
 pub(crate) fn counters() -> Vec<Goal> {
     vec![faster(LOCKMAP, 1.0), faster(LOCKABLE, 2.0)]
+}
+
+pub(crate) fn read_and_write() -> Vec<Goal> {
+    vec![
+        Goal::AtMost { who: PERKEY_READ, of: PERKEY, times: 1.25 },
+        Goal::AtMost { who: PERKEY_WRITE, of: PERKEY, times: 1.25 },
+    ]
+}
+
+pub(crate) fn read_mostly(keys: u64) -> Vec<Goal> {
+    let mut goals = vec![faster(COUNTED, 1.0)];
+    // On one key the order of arrival has its price, as with every lock that keeps to it.
+    if keys > 1 {
+        goals.push(Goal::Faster { who: PERKEY_FIFO, than: COUNTED, times: 1.0 });
+    }
+    goals
 }
 
 fn at_most(of: &'static str, times: f64) -> Goal {

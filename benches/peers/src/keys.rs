@@ -1,5 +1,7 @@
 //! Where keys come from. Everybody gets the same ones.
 
+use crate::contestants::read_write::Access;
+
 /// An endless run of keys.
 pub(crate) trait Keys {
     type Key: ?Sized;
@@ -89,6 +91,33 @@ impl Keys for NumbersBelow {
     }
 }
 
+/// Random numbers below a bound, of which one in twenty is written, and all others are read.
+pub(crate) struct ReadMostlyBelow {
+    random: Random,
+    bound: u64,
+    now: Access,
+}
+
+impl ReadMostlyBelow {
+    const READS_FOR_ONE_WRITE: u64 = 19;
+
+    pub(crate) fn new(seed: u64, bound: u64) -> Self {
+        Self { random: Random(seed), bound, now: Access { key: 0, writes: false } }
+    }
+}
+
+impl Keys for ReadMostlyBelow {
+    type Key = Access;
+
+    #[inline]
+    fn next_key(&mut self) -> &Access {
+        let below = |random: u64, bound: u64| ((u128::from(random) * u128::from(bound)) >> 64) as u64;
+        let writes = below(self.random.next(), Self::READS_FOR_ONE_WRITE + 1) == 0;
+        self.now = Access { key: below(self.random.next(), self.bound), writes };
+        &self.now
+    }
+}
+
 /// Names of 24 bytes, made beforehand, because making one takes a third as long as locking it.
 pub(crate) struct FreshNames<'a> {
     /// Back to back, so that reading on costs next to nothing.
@@ -133,6 +162,19 @@ mod tests {
         assert!(first.starts_with("account-") && second.starts_with("account-"));
         assert_ne!(first, second);
         assert_eq!(names.next_key(), first);
+    }
+
+    #[test]
+    fn one_access_in_twenty_writes() {
+        let mut accesses = ReadMostlyBelow::new(1, 16);
+        let (mut writes, mut seen) = (0, [false; 16]);
+        for _ in 0..20_000 {
+            let access = *accesses.next_key();
+            writes += u32::from(access.writes);
+            seen[usize::try_from(access.key).unwrap()] = true;
+        }
+        assert!((900..1_100).contains(&writes), "{writes}");
+        assert_eq!(seen, [true; 16]);
     }
 
     #[test]

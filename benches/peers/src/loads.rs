@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::contestants::Locks;
-use crate::keys::{FreshNames, FreshNumbers, FreshPairs, NumbersBelow};
+use crate::contestants::read_write::Access;
+use crate::keys::{FreshNames, FreshNumbers, FreshPairs, NumbersBelow, ReadMostlyBelow};
 use crate::loops::{Crowd, Waits, alone};
 
 /// Every contestant gets the same keys in every round.
@@ -42,6 +43,16 @@ pub(crate) struct Numbers;
 impl Load<u64> for Numbers {
     fn entrant<C: Locks<u64>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
         let speed = move |effort: Effort| alone(&make(), &mut FreshNumbers::new(SEED), effort.operations);
+        Entrant { name, speed: Box::new(speed), waits: None }
+    }
+}
+
+/// One thread; fresh numbers, a fiftieth of them: for what takes microseconds.
+pub(crate) struct Seldom;
+
+impl Load<u64> for Seldom {
+    fn entrant<C: Locks<u64>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
+        let speed = move |effort: Effort| alone(&make(), &mut FreshNumbers::new(SEED), effort.operations / 50);
         Entrant { name, speed: Box::new(speed), waits: None }
     }
 }
@@ -115,6 +126,24 @@ impl Load<u64> for Together {
     fn entrant<C: Locks<u64>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
         let Self { crowd, keys, contended } = *self;
         let source = move |thread| NumbersBelow::new(SEED + thread, keys);
+        let speed = move |effort: Effort| crowd.throughput(&make(), source, effort.window);
+        let waits = move |effort: Effort| crowd.waits(&make(), source, effort.wait_window);
+        Entrant { name, speed: Box::new(speed), waits: contended.then(|| Box::new(waits) as _) }
+    }
+}
+
+/// Several threads; random numbers below `keys`, most of them read.
+pub(crate) struct ReadMostly {
+    pub(crate) crowd: Crowd,
+    pub(crate) keys: u64,
+    /// As in [`Together`].
+    pub(crate) contended: bool,
+}
+
+impl Load<Access> for ReadMostly {
+    fn entrant<C: Locks<Access>>(&self, name: &'static str, make: impl Fn() -> C + Copy + 'static) -> Entrant {
+        let Self { crowd, keys, contended } = *self;
+        let source = move |thread| ReadMostlyBelow::new(SEED + thread, keys);
         let speed = move |effort: Effort| crowd.throughput(&make(), source, effort.window);
         let waits = move |effort: Effort| crowd.waits(&make(), source, effort.wait_window);
         Entrant { name, speed: Box::new(speed), waits: contended.then(|| Box::new(waits) as _) }

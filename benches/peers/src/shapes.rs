@@ -3,6 +3,7 @@
 //! A new shape is one more entry in [`all`]: a name, a title, a line-up, and its goals from `goals.rs`.
 
 mod counters;
+mod read_write;
 
 use std::borrow::Borrow;
 
@@ -36,6 +37,7 @@ pub(crate) fn all() -> Vec<Shape> {
     }
     shapes.push(sixteen_keys());
     shapes.extend(counters::all());
+    shapes.extend(read_write::all());
     shapes
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod floors;
 pub(crate) mod pairs;
 pub(crate) mod perkey;
 pub(crate) mod published;
+pub(crate) mod read_write;
 #[cfg(test)]
 mod tests;
 
@@ -58,6 +59,11 @@ pub(crate) mod names {
     pub(crate) const PERKEY_MUTEX: &str = "perkey mutex";
     pub(crate) const PERKEY_MUTEX_LOCK_KEYS: &str = "mutex lock_keys";
 
+    pub(crate) const PERKEY_READ: &str = "perkey read";
+    pub(crate) const PERKEY_WRITE: &str = "perkey write";
+    pub(crate) const PERKEY_READ_ALL: &str = "perkey read_all";
+    pub(crate) const PERKEY_WRITE_ALL: &str = "perkey write_all";
+
     pub(crate) const LOCKMAP: &str = "lockmap";
     pub(crate) const LOCKABLE: &str = "lockable";
     pub(crate) const KEYED_LOCK: &str = "keyed-lock";
@@ -76,16 +82,26 @@ pub(crate) mod names {
     pub(crate) const PEERS: [&str; 7] = [LOCKMAP, LOCKABLE, KEYED_LOCK, KEY_MUTEX, COUNTED, LEAKING, TEXTBOOK];
 
     /// A line for each name that does not explain itself.
-    pub(crate) const LEGEND: [(&str, &str); 15] = [
-        (PERKEY, "KeyedLock with its defaults, a guard; KeyedMutex in the shapes add-*"),
-        (PERKEY_FIFO, "KeyedLock with Fairness::Fifo, a guard"),
+    pub(crate) const LEGEND: [(&str, &str); 19] = [
+        (
+            PERKEY,
+            "KeyedLock with its defaults, a guard; KeyedMutex in the shapes add-*, KeyedRwLock in rw-1-* and rw-1000-*",
+        ),
+        (PERKEY_FIFO, "the same with Fairness::Fifo"),
         (PERKEY_WITH_KEY, "KeyedLock, the closure call"),
         (PERKEY_SEMAPHORE, "KeyedSemaphore of four permits, a guard"),
         (PERKEY_LOCK_KEYS, "KeyedLock, two keys in one call"),
         (PERKEY_MUTEX, "KeyedMutex, one key"),
         (PERKEY_MUTEX_LOCK_KEYS, "KeyedMutex, two keys in one call"),
+        (PERKEY_READ, "KeyedRwLock, a key for reading"),
+        (PERKEY_WRITE, "KeyedRwLock, a key for writing"),
+        (PERKEY_READ_ALL, "KeyedRwLock, every key for reading"),
+        (PERKEY_WRITE_ALL, "KeyedRwLock, every key for writing"),
         (LOCKABLE, "blocking_lock of LockPool, or of LockableHashMap in the shapes add-*; its locks are tokio's"),
-        (COUNTED, "DashMap of Arc<parking_lot::Mutex>, an entry removed when its count says that it is the last"),
+        (
+            COUNTED,
+            "DashMap of Arc<parking_lot::Mutex> (or RwLock), an entry removed when its count says that it is the last",
+        ),
         (LEAKING, "the same, and nothing is ever removed"),
         (TEXTBOOK, "std's Mutex around a HashMap of Arc<Mutex>, with the same clean-up"),
         (FLOOR_ONE_MAP, "insert, then remove, in one parking_lot::Mutex<HashMap>; locks nothing"),

@@ -1,5 +1,6 @@
 //! Every contestant that locks must lock: a benchmark of a broken lock is worth nothing.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
@@ -7,6 +8,7 @@ use super::by_hand::{Counted, Leaking, Textbook};
 use super::floors::OneMutex;
 use super::pairs::{Both, BothValues, First};
 use super::published::{KeyMutex, Keyed, Lockable, Lockmap};
+use super::read_write::{self, Access};
 use super::{Locks, counters, perkey};
 
 const THREADS: usize = 4;
@@ -62,6 +64,7 @@ fn takes_both(locks: &impl Locks<[u64; 2]>) {
 }
 
 const NUMBERS: [&u64; KEYS] = [&7, &8];
+const WRITES: [&Access; KEYS] = [&Access { key: 7, writes: true }, &Access { key: 8, writes: true }];
 const TEXTS: [&str; KEYS] = ["account-000000000000abcd", "account-000000000000abce"];
 
 macro_rules! contestants {
@@ -97,6 +100,10 @@ contestants! { counts_exactly:
     textbook_str: Textbook::<String>::new(), TEXTS;
     one_mutex_u64: OneMutex::new(), NUMBERS;
     perkey_mutex_u64: perkey::Value::<u64>::new(), NUMBERS;
+    perkey_write_u64: read_write::Write::new(), NUMBERS;
+    perkey_writes: read_write::Perkey::new(), WRITES;
+    perkey_fifo_writes: read_write::Perkey::fifo(), WRITES;
+    counted_writes: read_write::Counted::new(), WRITES;
     first_of_pair: First(perkey::Guard::<u64>::new()), [&[7, 0], &[8, 0]];
 }
 
@@ -116,4 +123,64 @@ fn perkey_lock_keys_takes_both() {
 #[test]
 fn perkey_mutex_lock_keys_takes_both() {
     takes_both(&BothValues::new());
+}
+
+#[test]
+fn perkey_write_all_takes_every_key() {
+    excludes(&read_write::WriteAll::new(), NUMBERS, [0, 0]);
+}
+
+/// Unless readers are inside together, none gets past the barrier.
+fn readers_meet<Q: ?Sized + Sync>(locks: &impl Locks<Q>, reads: &Q) {
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| locks.with(reads, || _ = barrier.wait()));
+        }
+    });
+    assert_eq!(locks.keys_left(), Some(0));
+}
+
+#[test]
+fn readers_share() {
+    let reads = Access { key: 7, writes: false };
+    readers_meet(&read_write::Perkey::new(), &reads);
+    readers_meet(&read_write::Perkey::fifo(), &reads);
+    readers_meet(&read_write::Counted::new(), &reads);
+    readers_meet(&read_write::Read::new(), &7);
+    readers_meet(&read_write::ReadAll::new(), &7);
+}
+
+/// Two stores by each writer, which a reader must see together.
+fn readers_see_whole_writes(locks: &impl Locks<Access>) {
+    let numbers = [const { AtomicU64::new(0) }; 2];
+    thread::scope(|scope| {
+        for thread in 0..THREADS as u64 {
+            let numbers = &numbers;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let access = Access { key: 7, writes: round % 4 == thread % 4 };
+                    locks.with(&access, || {
+                        let [one, two] = numbers;
+                        assert_eq!(one.load(Relaxed), two.load(Relaxed));
+                        if access.writes {
+                            one.store(one.load(Relaxed) + 1, Relaxed);
+                            if round % 16 == 0 {
+                                thread::yield_now();
+                            }
+                            two.store(one.load(Relaxed), Relaxed);
+                        }
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(numbers.map(AtomicU64::into_inner), [THREADS as u64 * ROUNDS / 4; 2]);
+}
+
+#[test]
+fn writers_exclude_readers() {
+    readers_see_whole_writes(&read_write::Perkey::new());
+    readers_see_whole_writes(&read_write::Perkey::fifo());
+    readers_see_whole_writes(&read_write::Counted::new());
 }
