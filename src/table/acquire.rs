@@ -302,7 +302,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let yields = self.fairness != Fairness::Fifo && wait.is_endless();
         let looks = if yields { SPINS + YIELDS } else { SPINS };
         let mut round = 0;
-        // Whether this thread has a slot already, once it has looked; and the gate, on the way through it.
+        // Whether this thread has a slot already, or reads every key, once it has looked; and the gate, on the way through it.
         let (mut noted, mut gate) = (None, None);
         let (id, ticket, waiter) = loop {
             let through = gate.is_some();
@@ -325,7 +325,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 {
                     match noted {
                         Some((noted, true)) if noted == id && ask.mode() == Mode::Write => return Refused::OwnHold,
-                        // It reads the key: it may go on doing so, whoever waits.
+                        // It reads the key, or every key: it may go on doing so, whoever waits.
                         Some((noted, true)) if noted == id && slot.take_more(request) => {
                             door.enter(Mode::Read);
                             return Refused::Reentered { id };
@@ -404,7 +404,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 }
                 Err(Refused::Closed) => unreachable!("it has knocked"),
                 Err(Refused::LookAtNotes { id }) => {
-                    noted = Some((id, self.gates().is_some_and(|gates| notes::holds(gates.table, id))));
+                    let has_it = |table: u64| notes::holds(table, id) || notes::holdings(table).reads_all;
+                    noted = Some((id, self.gates().is_some_and(|gates| has_it(gates.table))));
                 }
                 Err(Refused::OwnHold) => return Err(self.own_hold(ask)),
                 Err(Refused::OverLimit { limit }) => return Err(over_limit(limit)),

@@ -13,7 +13,7 @@ use perkey::{
 };
 
 use crate::support::{
-    crowded, elsewhere, panic_message, panics, quiet_panic, threads, until, watched, watched_in_both_modes,
+    crowded, elsewhere, panic_message, panics, quiet_panic, rounds, threads, until, watched, watched_in_both_modes,
 };
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -484,6 +484,28 @@ fn who_is_not_waited_for_does_not_pass() {
             drop(reader);
         });
         check_free(&locks);
+    });
+}
+
+/// Under `Eventual` the writer's release rings the reader, who is late; the try counts as an overtake of a head that has waited
+/// for more than its window. That is no reason to refuse: nothing conflicts, and who reads every key passes whoever waits.
+#[test]
+fn the_holder_of_read_all_passes_a_reader_that_was_rung() {
+    watched_in_both_modes(|fairness| {
+        for _ in 0..rounds(100) {
+            let locks = Arc::new(KeyedRwLock::<u32>::with_options(Options::new().shards(2).fairness(fairness)));
+            let writer = locks.write_arc(&1);
+            threads(|scope| {
+                scope.spawn(|| drop(locks.read(&1)));
+                until(|| locks.waiters(&1) == 1);
+                let queued = Instant::now();
+                until(|| queued.elapsed() > Duration::from_millis(1));
+                drop(writer);
+                let everything = locks.read_all();
+                assert!(locks.try_read(&1).is_some());
+                drop(everything);
+            });
+        }
     });
 }
 
