@@ -1106,7 +1106,7 @@ impl<K, S: BuildHasher> KeyedRwLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        self.table.held_by_all().is_some() || self.table.query(key, |slot| slot.taken() > 0).unwrap_or(false)
+        self.table.is_held(key, Mode::Read.weight())
     }
 
     /// Whether anybody writes `key`, by itself or with every key. Another thread may change that before you look at the
@@ -1126,8 +1126,7 @@ impl<K, S: BuildHasher> KeyedRwLock<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        self.table.held_by_all() == Some(Mode::Write)
-            || self.table.query(key, |slot| slot.taken() == MAX_READERS).unwrap_or(false)
+        self.table.is_held(key, Mode::Write.weight())
     }
 
     /// Whether this thread writes `key` by a [`KeyedRwLockWriteGuard`] or a [`KeyedRwLockWriteKeysGuard`]. A hold by an
@@ -1239,7 +1238,8 @@ impl<'a, K, S> KeyedRwLockReadGuard<'a, K, S> {
     }
 
     /// Makes a writer of the reader, at once or not at all: if this is the only hold on its key, and nobody holds a
-    /// [`read_all`](KeyedRwLock::read_all). It may overtake those who wait.
+    /// [`read_all`](KeyedRwLock::read_all). It overtakes those who wait: upgrades without pause can keep a waiting `read_all`
+    /// out.
     ///
     /// An associated function, to be called as `KeyedRwLockReadGuard::try_upgrade(guard)`. Never waits: two readers that
     /// waited to become writers would wait for each other.
@@ -1406,7 +1406,8 @@ pub struct ArcKeyedRwLockReadGuard<K, S = RandomState> {
 
 impl<K, S> ArcKeyedRwLockReadGuard<K, S> {
     /// Makes a writer of the reader, at once or not at all: if this is the only hold on its key, and nobody holds a
-    /// [`read_all`](KeyedRwLock::read_all). It may overtake those who wait.
+    /// [`read_all`](KeyedRwLock::read_all). It overtakes those who wait: upgrades without pause can keep a waiting `read_all`
+    /// out.
     ///
     /// # Errors
     ///

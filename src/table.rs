@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use self::acquire::{Ask, Kind};
+use self::gated::add_what_the_gate_knows;
 pub(crate) use self::held::{HasTable, Held, HeldAll, Hold};
 use crate::content::Content;
 use crate::fault::{Fault, planted};
@@ -235,6 +236,8 @@ impl<K, S, C: Content> Table<K, S, C> {
         let mut panic = FirstPanic::default();
         panic.catch(|| {
             let _one_at_a_time = self.scan.lock();
+            // To the end, so that a request that is let in meanwhile is shown once.
+            let gate = self.gates().map(|gates| gates.gate.lock());
             for_each(&self.map, |stored, Entry { slot, .. }| {
                 let waiters = slot.waiting().map(|(seat, weight)| seat.status(weight));
                 keys.push(KeyStatus {
@@ -245,8 +248,8 @@ impl<K, S, C: Content> Table<K, S, C> {
                     waiters: waiters.collect(),
                 });
             });
-            if let Some(gates) = self.gates() {
-                self.add_what_the_gate_knows(gates, &mut keys);
+            if let Some(gate) = gate {
+                add_what_the_gate_knows(&gate, &mut keys);
             }
         });
         // With no lock held: if a clone panicked the others are dropped.
@@ -408,6 +411,19 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     {
         let hash = self.hash(key);
         self.read_slot(hash, |stored| stored.borrow() == key, read)
+    }
+
+    /// Whether `key` is held, or every key is, so that at least `least` permits of it are taken.
+    pub(crate) fn is_held<Q>(&self, key: &Q, least: u32) -> bool
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash + Eq,
+    {
+        let hash = self.hash(key);
+        // The gate first, and to the end: who goes from one kind of hold to the other is seen in one of them.
+        let gate = self.gates().map(|gates| gates.gate.lock());
+        let by_all = gate.as_ref().and_then(|gate| gate.held()).is_some_and(|(mode, _)| mode.weight() >= least);
+        by_all || self.read_slot(hash, |stored| stored.borrow() == key, |slot| slot.taken() >= least).unwrap_or(false)
     }
 
     /// How many requests wait for `key`, those included that are kept out at the gate.

@@ -102,11 +102,6 @@ impl<K, S, C: Content> Table<K, S, C> {
         bells.ring();
     }
 
-    /// How every key is held at once, if it is.
-    pub(crate) fn held_by_all(&self) -> Option<Mode> {
-        self.gates().and_then(|gates| gates.gate.lock().held()).map(|(mode, _)| mode)
-    }
-
     /// Turns a hold from exclusive to shared, and lets in who may share it.
     pub(crate) fn downgrade(&self, hold: &mut Hold<C>) {
         let Some(gates) = self.gates() else { return };

@@ -43,6 +43,21 @@ pub(super) fn went_through<K>(mut gate: MutexGuard<'_, Gate<K, Seat>>, mode: Mod
     bells.ring();
 }
 
+/// Adds to a snapshot who is kept out, and how many hold all keys.
+pub(super) fn add_what_the_gate_knows<K: Clone>(gate: &Gate<K, Seat>, keys: &mut Vec<KeyStatus<K>>) {
+    for (mode, request) in gate.kept_out_in_order() {
+        let place = keys.iter().position(|status| (request.same)(&status.key, &request.key)).unwrap_or_else(|| {
+            let limit = MAX_READERS as usize;
+            let key = request.key.clone();
+            keys.push(KeyStatus { key, held: 0, limit, held_with_all: 0, waiters: Vec::new() });
+            keys.len() - 1
+        });
+        keys[place].waiters.push(request.seat.status(mode.weight()));
+    }
+    let held = gate.held().map_or(0, |(_, held)| held as usize);
+    keys.iter_mut().for_each(|status| status.held_with_all = held);
+}
+
 impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     /// Goes to the gate with a keyed request, and waits there if it is kept out.
     pub(super) fn knock<Q>(
@@ -111,25 +126,6 @@ impl<K, S, C: Content> Table<K, S, C> {
             let found = shard.get_mut(hash, |(stored, _)| stored.id == id);
             !found.is_some_and(|(_, entry)| entry.get_mut().slot.is_waited_for_by(MAX_READERS))
         })
-    }
-
-    /// Adds to a snapshot who is kept out, and how many hold all keys.
-    pub(super) fn add_what_the_gate_knows(&self, gates: &Gates<K, Seat>, keys: &mut Vec<KeyStatus<K>>)
-    where
-        K: Clone,
-    {
-        let gate = gates.gate.lock();
-        for (mode, request) in gate.kept_out_in_order() {
-            let place = keys.iter().position(|status| (request.same)(&status.key, &request.key)).unwrap_or_else(|| {
-                let limit = MAX_READERS as usize;
-                let key = request.key.clone();
-                keys.push(KeyStatus { key, held: 0, limit, held_with_all: 0, waiters: Vec::new() });
-                keys.len() - 1
-            });
-            keys[place].waiters.push(request.seat.status(mode.weight()));
-        }
-        let held = gate.held().map_or(0, |(_, held)| held as usize);
-        keys.iter_mut().for_each(|status| status.held_with_all = held);
     }
 
     /// Takes a request that was kept out to its key. What becomes of it, and its key if it was not needed.

@@ -600,7 +600,7 @@ impl<K: Name> ReadWrites<K> {
         self.must_be_refused(&format!("write_keys_with of {what}"), self.table.write_keys_with([name], &forever));
     }
 
-    /// What this thread must be told while it reads every key, and must get: it passes all who wait.
+    /// What this thread must be told while it reads every key, and must get at once: it passes all who wait.
     fn look_as_reader_of_all(&self, worker: &mut Worker<'_>) {
         let key = worker.rng.index(self.names.len());
         let (name, forever) = (&self.names[key], Wait::forever());
@@ -609,12 +609,20 @@ impl<K: Name> ReadWrites<K> {
         }
         self.must_be_refused("write_with beside one's own read_all", self.table.write_with(name, &forever));
         self.must_be_refused("write_all_with beside one's own read_all", self.table.write_all_with(&forever));
-        let one = self.table.read(name);
-        worker.visit(&self.oracle, key, READER, self.oracle.mark());
-        drop(one);
-        let again = self.table.read_all();
-        drop(self.enter_all(worker, READER));
-        drop(again);
+        match self.table.try_read(name) {
+            Some(guard) => {
+                worker.visit(&self.oracle, key, READER, self.oracle.mark());
+                drop(guard);
+            }
+            None => self.oracle.report("wrong outcome: a key cannot be read beside one's own read_all"),
+        }
+        match self.table.try_read_all() {
+            Some(guard) => {
+                drop(self.enter_all(worker, READER));
+                drop(guard);
+            }
+            None => self.oracle.report("wrong outcome: no second read_all beside one's own"),
+        }
     }
 
     /// What this thread must be told while it writes every key.
