@@ -26,7 +26,7 @@
 //! | several permits of a key in one step | [`KeyedSemaphore::acquire_many`] |
 //!
 //! A [`KeyedMutex`] is the choice where the state is in memory and has no other home: it cannot be reached without its key's lock,
-//! and it goes when it is taken or has idled for long enough. Where the state has a home (a database, a directory, a
+//! and it goes when it is taken out, or, with [`Options::idle_ttl`] and sweeps, has idled for long enough. Where the state has a home (a database, a directory, a
 //! connection pool), a [`KeyedLock`] leaves nothing behind. A [`KeyedRwLock`] pays where readers of one key stay inside for a
 //! while, or where something is done to all keys at once. A [`KeyedSemaphore`] of 1 is a lock without an owner: use it only
 //! where permits move between threads as `Arc` permits anyway.

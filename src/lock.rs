@@ -20,9 +20,9 @@ use crate::wait::Wait;
 
 /// A lock per key: at most one thread holds a key, and different keys are held side by side.
 ///
-/// An entry exists only while its key is held or waited for (or [kept](Options::idle_ttl)): nothing is set up beforehand, and nothing has to be cleaned up
-/// (the table keeps the memory of its largest moment, until [`shrink_to_fit`](Self::shrink_to_fit) or a
-/// [`sweep`](Self::sweep)). Keys are borrowed as in map look-ups: a `KeyedLock<String>` is
+/// An entry exists only while its key is held or waited for (or [kept](Options::idle_ttl)): nothing is set up beforehand, and
+/// nothing has to be cleaned up. (The table keeps the memory of its largest moment, until
+/// [`shrink_to_fit`](Self::shrink_to_fit), or a [`sweep`](Self::sweep) of one that keeps idle keys.) Keys are borrowed as in map look-ups: a `KeyedLock<String>` is
 /// called with `&str`, a `KeyedLock<&'static str>` with `&"a"`. An acquisition that finds the key absent owns it once, by
 /// [`ToOwned`]; one that finds it present clones nothing.
 ///

@@ -183,7 +183,8 @@ impl<S> Options<S> {
     }
 
     /// Keeps the entry of a key that nobody holds or waits for until a sweep finds that it has been idle for `ttl`: without
-    /// a sweep it stays for ever. Default: none, an entry goes the moment nobody holds or waits.
+    /// a sweep it stays for ever. Default: none, an entry goes the moment nobody holds or waits, unless
+    /// it has a value. With a `ttl` the values of a [`KeyedMutex`](crate::KeyedMutex) that idle for so long go too.
     ///
     /// For keys that come back soon: that costs no insertion and no clone of the key then. Sweeps are made by
     /// [`Sweeper`](crate::Sweeper), in the background, or by calling `sweep()` of the table. An entry goes at the first
