@@ -22,7 +22,7 @@
 //! A writer may be queued there later, by a thread that passes, and a `read_all` in front of a `write_all` may go; then those
 //! who are kept out and hold something [look again](Gate::look_again).
 //!
-//! A thread that holds something passes waiting `write_all`s with `read_all` too, and is served in front of all that wait.
+//! A thread that holds something passes waiting `write_all`s with `read_all` too: it waits just in front of the first of them.
 //!
 //! # Invariants, after every call
 //!
@@ -77,6 +77,9 @@ impl Mode {
         }
     }
 }
+
+/// Places of those who come after one another are so far apart, so that others fit between.
+const GAP: i64 = 1 << 16;
 
 /// A number of each mode.
 type PerMode<T> = [T; 2];
@@ -161,15 +164,13 @@ impl Door {
 pub(crate) struct Gate<K, S> {
     /// Holds over all keys.
     held: PerMode<u64>,
-    /// Those who wait for all keys, by place. One that passes has a place in front of all others.
+    /// Those who wait for all keys, by place.
     waiting: PerMode<BTreeMap<i64, S>>,
     /// Keyed requests that are kept out, by arrival; with numbers of the same sequence as the places in `waiting`.
     kept_out: PerMode<BTreeMap<i64, KeptOut<K, S>>>,
     /// What has become of those that were let in by others, until they look.
     let_in: BTreeMap<i64, (LetIn, Option<K>)>,
     next: i64,
-    /// The place of the next that passes.
-    in_front: i64,
     /// The number of the closing that the doors are closed by, or 0.
     closed: PerMode<u64>,
     closings: u64,
@@ -209,8 +210,7 @@ impl<K, S> Gate<K, S> {
             waiting: [BTreeMap::new(), BTreeMap::new()],
             kept_out: [BTreeMap::new(), BTreeMap::new()],
             let_in: BTreeMap::new(),
-            next: 1,
-            in_front: -1,
+            next: GAP,
             closed: [0; 2],
             closings: 0,
             active: [0; 2],
@@ -247,8 +247,7 @@ impl<K, S> Gate<K, S> {
 
     /// Keeps a request out; returns its number.
     pub(crate) fn keep_out(&mut self, mode: Mode, request: KeptOut<K, S>) -> i64 {
-        let number = self.next;
-        self.next += 1;
+        let number = self.last();
         self.kept_out[mode as usize].insert(number, request);
         number
     }
@@ -364,10 +363,29 @@ impl<K, S> Gate<K, S> {
         })
     }
 
-    /// Holds all keys if that is possible at once. The doors are closed. One that `passes` does not look at who waits.
-    pub(crate) fn try_hold(&mut self, mode: Mode, passes: bool) -> bool {
-        let place = if passes { self.in_front } else { self.next };
-        let in_front = |of: Mode| !passes && !self.waiting[of as usize].is_empty();
+    /// The place behind all others.
+    fn last(&mut self) -> i64 {
+        let last = self.next;
+        self.next += GAP;
+        last
+    }
+
+    /// The place of a request for all keys, of a thread with these holdings.
+    pub(crate) fn place(&mut self, holdings: Holdings) -> i64 {
+        if holdings.reads_all {
+            // Nobody writes, so it waits for nobody.
+            return i64::MIN;
+        }
+        let [reads_all, writes_all] = &self.waiting;
+        let Some((&writer, _)) = writes_all.first_key_value().filter(|_| holdings.any) else { return self.last() };
+        let passed = reads_all.range(writer - GAP + 1..writer).next().map_or(writer, |(place, _)| *place);
+        assert!(passed - 1 > writer - GAP, "fewer than {GAP} threads pass one that waits");
+        passed - 1
+    }
+
+    /// Holds all keys if that is possible at once from this place on. The doors are closed.
+    pub(crate) fn try_hold(&mut self, mode: Mode, place: i64) -> bool {
+        let in_front = |of: Mode| self.waiting[of as usize].first_key_value().is_some_and(|(first, _)| *first < place);
         if in_front(Mode::Write) || (mode == Mode::Write && in_front(Mode::Read)) || !self.is_free(mode, place) {
             return false;
         }
@@ -375,13 +393,14 @@ impl<K, S> Gate<K, S> {
         true
     }
 
-    /// Waits for all keys; returns the place.
-    pub(crate) fn wait(&mut self, mode: Mode, passes: bool, seat: S) -> i64 {
-        let place = if passes { &mut self.in_front } else { &mut self.next };
-        let mine = *place;
-        *place += if passes { -1 } else { 1 };
-        self.waiting[mode as usize].insert(mine, seat);
-        mine
+    /// Waits for all keys, in this place.
+    pub(crate) fn wait(&mut self, mode: Mode, place: i64, seat: S) {
+        self.waiting[mode as usize].insert(place, seat);
+    }
+
+    /// The writers that are kept out in front of a place.
+    pub(crate) fn writers_kept_out_before(&self, place: i64) -> impl Iterator<Item = &KeptOut<K, S>> {
+        self.kept_out[Mode::Write as usize].range(..place).map(|(_, request)| request)
     }
 
     /// Whether a request for all keys still waits; else it was granted.

@@ -71,8 +71,8 @@ use crate::wait::Wait;
 /// * `read_all` while it writes a key, and `write(k)` while it holds `read_all`;
 /// * `read(k)` or `write(k)` while it writes k, and `write(k)` while it reads k (but see
 ///   [`try_upgrade`](KeyedRwLockReadGuard::try_upgrade));
-/// * `read_all` while it reads a key that a writer is queued for: it would wait for that writer, and the writer waits for
-///   this thread.
+/// * `read_all` while it reads a key that a writer already waits for: it would wait for that writer, and the writer waits
+///   for this thread.
 ///
 /// Calls that cannot fail panic then, `try_` calls give `None`, and those that take a [`Wait`] give
 /// [`WouldDeadlock`](AcquireError::WouldDeadlock).

@@ -40,7 +40,6 @@ impl<K, S, C: Content> Table<K, S, C> {
         if holdings.writes || holdings.writes_all || (mode == Mode::Write && holdings.any) {
             return Err(would_deadlock());
         }
-        let passes = holdings.any;
         let deadline = wait.deadline();
         let mut bells = Bells::new();
         let mut gate = gates.gate.lock();
@@ -49,10 +48,11 @@ impl<K, S, C: Content> Table<K, S, C> {
             self.settle_gate(gates, gate, &mut bells);
             Err(error)
         };
-        let refused = if gate.try_hold(mode, passes) {
+        let place = gate.place(holdings);
+        let refused = if gate.try_hold(mode, place) {
             drop(gate);
             return Ok(self.hold_all(gates, mode));
-        } else if passes && self.is_awaited(gates) {
+        } else if holdings.any && (self.is_awaited(gates) || self.is_awaited_before(gates, &gate, place)) {
             // It would wait for that writer, who waits for this thread.
             refuse(&mut gate, would_deadlock())
         } else if deadline == Deadline::Passed {
@@ -69,8 +69,9 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
         let waiter = OwnWaiter::take();
         let seat = Seat { waiter: waiter.share(), since: now(), location };
-        let place = Some(gate.wait(mode, passes, seat));
+        gate.wait(mode, place, seat);
         drop(gate);
+        let place = Some(place);
         WaitsForAll { table: self, gates, mode, place, waiter }.wait(wait, deadline)?;
         Ok(self.hold_all(gates, mode))
     }

@@ -128,6 +128,14 @@ impl<K, S, C: Content> Table<K, S, C> {
         })
     }
 
+    /// Whether a writer is kept out, in front of a place at the gate, who wants a key that this thread reads.
+    pub(super) fn is_awaited_before(&self, gates: &Gates<K, Seat>, gate: &Gate<K, Seat>, place: i64) -> bool {
+        gate.writers_kept_out_before(place).any(|writer| {
+            let id = self.id_of_hash(writer.hash, |key| (writer.same)(key, &writer.key));
+            id.is_some_and(|id| notes::holds(gates.table, id))
+        })
+    }
+
     /// Takes a request that was kept out to its key. What becomes of it, and its key if it was not needed.
     fn let_in(
         &self,

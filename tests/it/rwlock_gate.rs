@@ -1,15 +1,16 @@
 //! `KeyedRwLock`: who holds something and asks for more, streams of requests of one kind beside the other, and crowds at the
 //! gate.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perkey::{AcquireError, CancellationToken, Fairness, Wait};
+use perkey::{AcquireError, CancellationToken, Fairness, KeyedRwLock, Wait};
 
 use crate::rwlock_api::What::{self, Read, ReadAll, Write, WriteAll};
 use crate::rwlock_api::{J, K, Locks, OTHER, check_free, deadlock, table};
 use crate::rwlock_order;
-use crate::support::{Barrier, Random, elsewhere, rounds, threads, until, watched_in_both_modes, work};
+use crate::support::{Barrier, Random, crowded, elsewhere, rounds, threads, until, watched_in_both_modes, work};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_micros(50);
@@ -520,4 +521,58 @@ fn locks_over_all_overlap(locks: &Locks, random: &mut Random) {
         held = locks.read_all();
     }
     drop(held);
+}
+
+/// It passes waiting `write_all`s, and nobody else.
+#[test]
+fn a_read_all_of_a_reader_waits_behind_a_writer_that_was_kept_out() {
+    watched_in_both_modes(|fairness| {
+        let locks = Arc::new(KeyedRwLock::<u32>::with_options(crowded(fairness)));
+        let (held, go) = (AtomicBool::new(false), AtomicBool::new(false));
+        threads(|scope| {
+            let (held, go, locks) = (&held, &go, &locks);
+            scope.spawn(move || {
+                let _everything = locks.read_all();
+                held.store(true, Ordering::SeqCst);
+                until(|| go.load(Ordering::SeqCst));
+            });
+            until(|| held.load(Ordering::SeqCst));
+            scope.spawn(|| drop(locks.write(&1)));
+            until(|| locks.waiters(&1) == 1);
+            let other = locks.read(&2);
+            assert!(locks.try_read_all().is_none(), "it overtook the writer");
+            let one = locks.read(&1);
+            // The writer would wait for this thread.
+            let refused = locks.read_all_with(Wait::forever()).map(drop);
+            assert!(matches!(refused, Err(AcquireError::WouldDeadlock(_))), "{refused:?}");
+            drop((one, other));
+            go.store(true, Ordering::SeqCst);
+        });
+        assert!(locks.is_empty());
+    });
+}
+
+#[test]
+fn read_alls_of_readers_do_not_keep_a_writer_out() {
+    watched_in_both_modes(|fairness| {
+        let locks = KeyedRwLock::<u32>::with_options(crowded(fairness));
+        let done = AtomicBool::new(false);
+        threads(|scope| {
+            for thread in 0..4 {
+                let (locks, done) = (&locks, &done);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        let _mine = locks.read(&(100 + thread));
+                        let _everything = locks.read_all();
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            for _ in 0..rounds(100) {
+                drop(locks.write(&1));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(locks.is_empty());
+    });
 }

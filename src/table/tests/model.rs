@@ -59,8 +59,6 @@ pub(super) struct Lock {
     pub(super) noted: bool,
     /// What the test calls it.
     pub(super) id: u64,
-    /// Over all keys, by a thread that holds something: in front of all that wait.
-    in_front: bool,
 }
 
 /// Who passes a lock over all keys that waits.
@@ -112,15 +110,24 @@ impl Table {
         })
     }
 
+    /// Whether a writer in front of the place `mine` is kept out who wants a key that the thread reads.
+    fn is_awaited_at_gate(&self, thread: u8, mine: usize) -> bool {
+        self.holds(thread).any(|hold| match hold.what {
+            Key(key, Read) => {
+                self.locks[..mine].iter().any(|lock| lock.state == AtGate && lock.what == Key(key, Write))
+            }
+            _ => false,
+        })
+    }
+
     /// Whether `thread` passes the waiting lock over all keys at `closer`.
     fn passes(&self, thread: u8, closer: usize) -> bool {
         let lock = &self.locks[closer];
         if self.holds(thread).any(|hold| hold.what.conflicts(lock.what)) {
             return true;
         }
-        let writer_in_front = || {
-            !lock.in_front && self.locks[..closer].iter().any(|other| other.what == All(Write) && other.state != Held)
-        };
+        let writer_in_front =
+            || self.locks[..closer].iter().any(|other| other.what == All(Write) && other.state != Held);
         self.passing == Passing::WaitedFor
             && self.holds(thread).next().is_some()
             && (writer_in_front() || self.is_awaited(thread))
@@ -131,7 +138,7 @@ impl Table {
         self.locks.iter().enumerate().any(|(place, closer)| {
             closer.what.is_all()
                 && closer.what.conflicts(what)
-                && (place < request || closer.in_front)
+                && place < request
                 && (closer.state == Held || !self.passes(thread, place))
         })
     }
@@ -151,9 +158,16 @@ impl Table {
         if self.holds(thread).any(own_conflict) {
             return Outcome::WouldDeadlock;
         }
-        let in_front = what == All(Read) && self.holds(thread).next().is_some();
-        self.locks.push(Lock { thread, what, state: AtGate, noted, id, in_front });
-        let mine = self.locks.len() - 1;
+        // Who holds something passes every waiting `write_all` with `read_all`, and whatever waits if it holds one already.
+        let passes = what == All(Read) && self.holds(thread).next().is_some();
+        let mine = if self.holds(thread).any(|hold| hold.what == what && passes) {
+            0
+        } else {
+            let first_writer =
+                self.locks.iter().position(|lock| passes && lock.what == All(Write) && lock.state != Held);
+            first_writer.unwrap_or(self.locks.len())
+        };
+        self.locks.insert(mine, Lock { thread, what, state: AtGate, noted, id });
         if let Key(key, _) = what
             && !self.is_kept_out(mine)
         {
@@ -162,11 +176,12 @@ impl Table {
             self.locks[mine].state = if goes { Held } else { Queued };
         }
         self.settle();
-        let mine = self.locks.iter().rposition(|lock| lock.thread == thread && lock.id == id).expect("it was pushed");
+        let mine = self.locks.iter().rposition(|lock| lock.thread == thread && lock.id == id && lock.what == what);
+        let mine = mine.expect("it was put in");
         if self.locks[mine].state == Held {
             return Outcome::Granted;
         }
-        if in_front && self.is_awaited(thread) {
+        if passes && (self.is_awaited(thread) || self.is_awaited_at_gate(thread, mine)) {
             self.locks.remove(mine);
             self.settle();
             return Outcome::WouldDeadlock;
@@ -214,16 +229,14 @@ impl Table {
 
     fn grant_one(&mut self) -> bool {
         let all_can_be_had = |mine: usize| {
-            let Lock { thread, what, in_front, .. } = self.locks[mine];
+            let Lock { thread, what, .. } = self.locks[mine];
             !self.locks.iter().enumerate().any(|(place, lock)| {
                 place != mine
                     && !(lock.thread == thread && lock.noted)
                     && lock.what.conflicts(what)
                     && match lock.state {
                         Held | Queued => true,
-                        AtGate if lock.in_front != in_front => lock.in_front,
-                        // Of those in front, the last to come is served first; they do not conflict.
-                        AtGate => !in_front && place < mine,
+                        AtGate => place < mine,
                     }
             })
         };
