@@ -38,45 +38,11 @@ use std::collections::BTreeMap;
 use crossbeam_utils::CachePadded;
 
 use crate::fault::{Fault, planted};
+use crate::mode::Mode;
 use crate::owners::notes::Holdings;
 use crate::owners::slot_id;
 use crate::slot::Bells;
 use crate::sync::{AtomicU64, Mutex, Ordering};
-
-/// How a key, or every key, is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Mode {
-    Read,
-    Write,
-}
-
-/// The limit of every key of a table of read/write locks: a reader takes one permit, a writer all of them.
-pub(crate) const MAX_READERS: u32 = u32::MAX >> 2;
-
-impl Mode {
-    pub(crate) const BOTH: [Self; 2] = [Self::Read, Self::Write];
-
-    /// The mode of a keyed request or hold of this weight.
-    #[inline]
-    pub(crate) fn of_weight(weight: u32) -> Self {
-        if weight == MAX_READERS { Self::Write } else { Self::Read }
-    }
-
-    pub(crate) fn weight(self) -> u32 {
-        match self {
-            Self::Read => 1,
-            Self::Write => MAX_READERS,
-        }
-    }
-
-    /// The modes of intents that conflict with a lock over all keys in this mode.
-    fn conflicting(self) -> &'static [Self] {
-        match self {
-            Self::Read => &[Self::Write],
-            Self::Write => &Self::BOTH,
-        }
-    }
-}
 
 /// Places of those who come after one another are so far apart, so that others fit between.
 const GAP: i64 = 1 << 16;
@@ -449,13 +415,5 @@ impl<K, S: Clone> Gate<K, S> {
         for request in self.kept_out[Mode::Write as usize].values().filter(|request| request.holds) {
             bells.push(request.seat.clone());
         }
-    }
-}
-
-impl Mode {
-    /// The modes of locks over all keys that conflict with a keyed request in this mode.
-    fn conflicting_over_all(self) -> impl Iterator<Item = Self> {
-        // It is the same relation from the other side: each way, only two readers go together.
-        self.conflicting().iter().copied()
     }
 }

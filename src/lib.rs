@@ -119,6 +119,7 @@ mod gate;
 mod keys;
 mod limit;
 mod lock;
+mod mode;
 mod mutex;
 mod options;
 mod owners;

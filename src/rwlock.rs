@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::content::Gated;
 use crate::error::AcquireError;
-use crate::gate::{MAX_READERS, Mode};
 use crate::keys::HeldKeys;
 use crate::limit::Source;
+use crate::mode::{MAX_READERS, Mode};
 use crate::options::Options;
 use crate::owners::thread_number;
 use crate::status::KeyStatus;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::gate::Mode;
+use crate::mode::Mode;
 use crate::sync::thread_local;
 
 /// One hold of this thread.

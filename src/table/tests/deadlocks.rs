@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::model::What::{All, Key};
 use super::model::{Outcome, Passing, Table, What};
-use crate::gate::Mode::{Read, Write};
+use crate::mode::Mode::{Read, Write};
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {

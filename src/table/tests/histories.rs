@@ -16,8 +16,8 @@ use super::model::{self, Outcome, Passing, State, What};
 use crate::cancel::CancellationToken;
 use crate::content::Gated;
 use crate::error::AcquireError;
-use crate::gate::Mode::{Read, Write};
-use crate::gate::{MAX_READERS, Mode};
+use crate::mode::Mode::{Read, Write};
+use crate::mode::{MAX_READERS, Mode};
 use crate::wait::Wait;
 
 const THREADS: u8 = 4;

@@ -2,8 +2,8 @@
 //!
 //! It says who may go on after each step, under `Fifo`; and it is small enough to try every interleaving of small programs.
 
-use crate::gate::Mode;
-use crate::gate::Mode::{Read, Write};
+use crate::mode::Mode;
+use crate::mode::Mode::{Read, Write};
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
