@@ -102,6 +102,15 @@ impl Deadlock {
         Self::new::<K>("this thread already holds one of all the keys it asks for", table, table_type, location)
     }
 
+    #[cold]
+    pub(crate) fn under_own_hold<K>(
+        table: Option<Cow<'static, str>>,
+        table_type: &'static str,
+        location: &'static Location<'static>,
+    ) -> Self {
+        Self::new::<K>("this thread already holds every key", table, table_type, location)
+    }
+
     fn new<K>(
         fault: &'static str,
         table: Option<Cow<'static, str>>,

@@ -238,7 +238,12 @@ impl<K, S> Gate<K, S> {
         self.kept_out.iter().flat_map(BTreeMap::values)
     }
 
-    /// The same in order of arrival, with what they ask for.
+    /// How many requests are kept out that want the key with this hash that `is` says is the one.
+    pub(crate) fn kept_out_for(&self, hash: u64, is: impl Fn(&K) -> bool) -> usize {
+        self.kept_out().filter(|other| other.hash == hash && is(&other.key)).count()
+    }
+
+    /// All in order of arrival, with what they ask for.
     pub(crate) fn kept_out_in_order(&self) -> impl Iterator<Item = (Mode, &KeptOut<K, S>)> {
         let of =
             |mode: Mode| self.kept_out[mode as usize].iter().map(move |(number, request)| (*number, (mode, request)));

@@ -41,7 +41,7 @@ use self::gated::add_what_the_gate_knows;
 pub(crate) use self::held::{HasTable, Held, HeldAll, Hold};
 use crate::content::Content;
 use crate::fault::{Fault, planted};
-use crate::gate::{Gates, KeptOut};
+use crate::gate::Gates;
 use crate::limit::{LimitFn, Source, clamp};
 use crate::mode::Mode;
 use crate::options::{Fairness, Options};
@@ -436,8 +436,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let hash = self.hash(key);
         // The gate first, and to the end: a request that is let in is counted once.
         let gate = self.gates().map(|gates| gates.gate.lock());
-        let is = |other: &&KeptOut<K, Seat>| other.hash == hash && other.key.borrow() == key;
-        let kept_out = gate.as_ref().map_or(0, |gate| gate.kept_out().filter(is).count());
+        let kept_out = gate.as_ref().map_or(0, |gate| gate.kept_out_for(hash, |other| other.borrow() == key));
         kept_out + self.read_slot(hash, |stored| stored.borrow() == key, Slot::waiters).unwrap_or(0)
     }
 

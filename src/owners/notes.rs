@@ -1,6 +1,7 @@
 //! What this thread holds by guards that stay on it, in the tables that ask: which are those of read/write locks.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 use crate::mode::Mode;
 use crate::sync::thread_local;
@@ -42,22 +43,87 @@ pub(crate) struct Holdings {
     pub(crate) writes_all: bool,
 }
 
+impl Holdings {
+    /// Whether this thread holds all keys in a way that conflicts with a request for one.
+    pub(crate) fn forbid(self, mode: Mode) -> bool {
+        self.writes_all || (self.reads_all && mode == Mode::Write)
+    }
+}
+
 /// Notes keep their places; those that are free are used again first.
 struct Notes {
     notes: Vec<Option<Note>>,
     free: Vec<u32>,
+    /// Once there are many.
+    index: Option<Box<Index>>,
 }
+
+/// The same notes, by what is asked of them. A few are looked through as fast.
+#[derive(Default)]
+struct Index {
+    /// By table and mode: how many are of keys, and how many of all keys.
+    tables: HashMap<(u64, Mode), [usize; 2]>,
+    /// By the slot's id.
+    keys: HashMap<u64, usize>,
+}
+
+/// Notes that are looked through one by one; more have an index.
+const FEW: usize = 64;
 
 /// Room that a thread keeps when it holds nothing any more.
 const SPARE: usize = 1_024;
 
 thread_local! {
-    static NOTES: RefCell<Notes> = const { RefCell::new(Notes { notes: Vec::new(), free: Vec::new() }) };
+    static NOTES: RefCell<Notes> = const { RefCell::new(Notes::new()) };
+}
+
+impl Index {
+    fn add(&mut self, note: Note) {
+        self.tables.entry((note.table, note.mode)).or_default()[usize::from(note.of == Of::AllKeys)] += 1;
+        if let Of::Key { id, .. } = note.of {
+            *self.keys.entry(id).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, note: Note) {
+        if let Some(counts) = self.tables.get_mut(&(note.table, note.mode)) {
+            counts[usize::from(note.of == Of::AllKeys)] -= 1;
+            if *counts == [0; 2] {
+                self.tables.remove(&(note.table, note.mode));
+            }
+        }
+        if let Of::Key { id, .. } = note.of
+            && let Some(count) = self.keys.get_mut(&id)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.keys.remove(&id);
+            }
+        }
+    }
+
+    fn holdings(&self, table: u64) -> Holdings {
+        let of = |mode| self.tables.get(&(table, mode)).copied().unwrap_or_default();
+        let ([reads, reads_all], [writes, writes_all]) = (of(Mode::Read), of(Mode::Write));
+        Holdings {
+            any: reads + reads_all + writes + writes_all > 0,
+            writes: writes > 0,
+            reads_all: reads_all > 0,
+            writes_all: writes_all > 0,
+        }
+    }
 }
 
 impl Notes {
+    const fn new() -> Self {
+        Self { notes: Vec::new(), free: Vec::new(), index: None }
+    }
+
     #[inline]
     fn add(&mut self, note: Note) -> Place {
+        if self.notes.len() >= FEW {
+            self.add_to_index(note);
+        }
         if let Some(place) = self.free.pop() {
             self.notes[place as usize] = Some(note);
             return Place(place);
@@ -70,15 +136,39 @@ impl Notes {
         Place(place)
     }
 
+    /// Before the note is added.
+    #[cold]
+    fn add_to_index(&mut self, note: Note) {
+        let index = self.index.get_or_insert_with(|| {
+            let mut index = Box::<Index>::default();
+            self.notes.iter().flatten().for_each(|note| index.add(*note));
+            index
+        });
+        index.add(note);
+    }
+
+    /// How a hold is changed, or ends.
+    #[cold]
+    fn change_index(&mut self, place: u32, becomes: Option<Mode>) {
+        let (Some(index), Some(note)) = (&mut self.index, self.notes[place as usize]) else { return };
+        index.remove(note);
+        if let Some(mode) = becomes {
+            index.add(Note { mode, ..note });
+        }
+    }
+
     #[inline]
     fn remove(&mut self, place: u32) {
+        if self.index.is_some() {
+            self.change_index(place, None);
+        }
         if place as usize + 1 == self.notes.len() {
             self.notes.pop();
         } else {
             self.notes[place as usize] = None;
             self.free.push(place);
         }
-        if self.notes.len() == self.free.len() && !self.free.is_empty() {
+        if self.notes.len() == self.free.len() && (!self.free.is_empty() || self.index.is_some()) {
             self.forget_the_peak();
         }
     }
@@ -86,6 +176,7 @@ impl Notes {
     /// What was noted at once, once, need not be looked through for ever.
     #[cold]
     fn forget_the_peak(&mut self) {
+        self.index = None;
         self.notes.clear();
         self.free.clear();
         self.notes.shrink_to(SPARE);
@@ -115,7 +206,9 @@ pub(crate) fn remove(place: Place) {
 pub(crate) fn change(place: Place, mode: Mode) {
     if place != Place::NONE {
         let _ = NOTES.try_with(|notes| {
-            if let Some(note) = &mut notes.borrow_mut().notes[place.0 as usize] {
+            let mut notes = notes.borrow_mut();
+            notes.change_index(place.0, Some(mode));
+            if let Some(note) = &mut notes.notes[place.0 as usize] {
                 note.mode = mode;
             }
         });
@@ -124,6 +217,9 @@ pub(crate) fn change(place: Place, mode: Mode) {
 
 /// What this thread holds of `table`.
 pub(crate) fn holdings(table: u64) -> Holdings {
+    if let Some(holdings) = indexed(|index| index.holdings(table)) {
+        return holdings;
+    }
     let mut holdings = Holdings::default();
     visit(table, |note| {
         holdings.any = true;
@@ -140,7 +236,12 @@ pub(crate) fn holdings(table: u64) -> Holdings {
 
 /// Whether this thread holds the key whose slot has the id `id`, which no other slot of the process has.
 pub(crate) fn holds(table: u64, id: u64) -> bool {
-    !visit(table, |note| !matches!(note.of, Of::Key { id: held, .. } if held == id))
+    indexed(|index| index.keys.contains_key(&id))
+        .unwrap_or_else(|| !visit(table, |note| !matches!(note.of, Of::Key { id: held, .. } if held == id)))
+}
+
+fn indexed<R>(read: impl FnOnce(&Index) -> R) -> Option<R> {
+    NOTES.try_with(|notes| notes.borrow().index.as_deref().map(read)).ok().flatten()
 }
 
 /// Whether this thread holds anything in any table.
@@ -163,14 +264,37 @@ mod tests {
     }
 
     #[test]
+    fn many_notes_say_the_same_as_few() {
+        let many: Vec<Place> = (100..100 + 2 * FEW as u64).map(|id| add(key(3, id, Mode::Write))).collect();
+        assert!(NOTES.with_borrow(|notes| notes.index.is_some()));
+        notes_go_in_any_order_beside(many.len());
+        assert_eq!(holdings(3), Holdings { any: true, writes: true, ..Holdings::default() });
+        change(many[0], Mode::Read);
+        let (read, written) = many.split_at(1);
+        written.iter().for_each(|place| remove(*place));
+        assert_eq!(holdings(3), Holdings { any: true, ..Holdings::default() });
+        assert!(holds(3, 100) && !holds(3, 101));
+        remove(read[0]);
+        assert_eq!(holdings(3), Holdings::default());
+        assert!(NOTES.with_borrow(|notes| notes.index.is_none()));
+    }
+
+    #[test]
     fn notes_go_in_any_order() {
+        notes_go_in_any_order_beside(0);
+        assert!(!any());
+    }
+
+    fn notes_go_in_any_order_beside(others: usize) {
         let places: Vec<Place> = (0..10).map(|id| add(key(1, id, Mode::Read))).collect();
         let other = add(key(2, 10, Mode::Write));
+        let again = add(key(1, 4, Mode::Read));
         for round in [3, 0, 9, 5] {
             remove(places[round]);
             assert!(!holds(1, round as u64));
         }
-        assert!(holds(1, 4) && holds(2, 10) && !holds(1, 10));
+        remove(again);
+        assert!(holds(1, 4) && holds(2, 10) && !holds(1, 11));
         assert_eq!(holdings(1), Holdings { any: true, ..Holdings::default() });
         change(places[4], Mode::Write);
         assert_eq!(holdings(1), Holdings { any: true, writes: true, ..Holdings::default() });
@@ -179,8 +303,8 @@ mod tests {
         for place in [1, 2, 4, 6, 7, 8].map(|place| places[place]).into_iter().chain([all, other]) {
             remove(place);
         }
-        assert!(!any());
         assert_eq!((holdings(1), holdings(2)), Default::default());
+        assert_eq!(NOTES.with_borrow(|notes| notes.notes.len() - notes.free.len()), others);
     }
 
     #[test]

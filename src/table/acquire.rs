@@ -197,17 +197,18 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq,
     {
-        let conflicts = match self.gates() {
-            Some(gates) => {
-                let holdings = notes::holdings(gates.table);
-                let writes = ask.mode() == Mode::Write;
-                // What it reads it cannot write.
-                let reads_it = || self.id_of(key).is_some_and(|id| notes::holds(gates.table, id));
-                holdings.writes_all || (writes && (holdings.reads_all || (holdings.any && reads_it())))
+        let mut reads_it = false;
+        if let Some(gates) = self.gates() {
+            let holdings = notes::holdings(gates.table);
+            if holdings.forbid(ask.mode()) {
+                return Err(self.under_own_hold(ask));
             }
-            None => false,
-        };
-        if conflicts || self.query(key, |slot| slot.is_owned_by(thread_number())).unwrap_or(false) {
+            // What it reads it cannot write.
+            reads_it = ask.mode() == Mode::Write
+                && holdings.any
+                && self.id_of(key).is_some_and(|id| notes::holds(gates.table, id));
+        }
+        if reads_it || self.query(key, |slot| slot.is_owned_by(thread_number())).unwrap_or(false) {
             return Err(self.own_hold(ask));
         }
         Ok(())
@@ -215,6 +216,10 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
 
     pub(super) fn own_hold(&self, ask: Ask) -> AcquireError {
         Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into()
+    }
+
+    pub(super) fn under_own_hold(&self, ask: Ask) -> AcquireError {
+        Deadlock::under_own_hold::<K>(self.name.clone(), self.table_type, ask.location).into()
     }
 
     /// One look at the key as a newcomer: takes it if that is possible, else asks `refused` what to do, in the same critical
@@ -306,7 +311,14 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         // Whether this thread has a slot already, or reads every key, once it has looked; and the gate, on the way through it.
         let (mut noted, mut gate) = (None, None);
         let (id, ticket, waiter) = loop {
+            if C::GATED && wait.limits_the_queue() && gate.is_none() {
+                gate = self.open_gate(ask.mode());
+            }
             let through = gate.is_some();
+            let kept_out = match &gate {
+                Some(gate) if wait.limits_the_queue() => gate.kept_out_for(hash, |other| other.borrow() == key),
+                _ => 0,
+            };
             let refused = |refusal: Refusal<'_>| {
                 let (id, slot, door) = match refusal {
                     Refusal::Closed => return Refused::Closed,
@@ -341,10 +353,10 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if *deadline.get_or_insert_with(|| wait.deadline()) == Deadline::Passed {
                     return Refused::Busy;
                 }
-                if !wait.may_queue_behind(slot.waiters()) {
+                if !wait.may_queue_behind(kept_out + slot.waiters()) {
                     return Refused::QueueFull;
                 }
-                if round < looks && slot.waiters() == 0 && !through {
+                if round < looks && slot.waiters() == 0 && (!through || wait.limits_the_queue()) {
                     return Refused::LookAgain;
                 }
                 let (waiter, since) = (OwnWaiter::take(), now());

@@ -60,6 +60,12 @@ pub(super) fn add_what_the_gate_knows<K: Clone>(gate: &Gate<K, Seat>, keys: &mut
 }
 
 impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
+    /// The gate, if it is open to `mode`: for requests to which it matters how many are kept out.
+    pub(super) fn open_gate(&self, mode: Mode) -> Option<MutexGuard<'_, Gate<K, Seat>>> {
+        let gate = self.gates()?.gate.lock();
+        (!gate.is_closed(mode)).then_some(gate)
+    }
+
     /// Goes to the gate with a keyed request, and waits there if it is kept out.
     pub(super) fn knock<Q>(
         &self,
@@ -81,8 +87,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
             return Ok(Knock::Open(key));
         }
         let holdings = notes::holdings(gates.table);
-        if holdings.writes_all || (holdings.reads_all && mode == Mode::Write) {
-            return Err(self.own_hold(ask));
+        if holdings.forbid(mode) {
+            return Err(self.under_own_hold(ask));
         }
         if !gate.keeps_out(mode, holdings, || self.is_awaited(gates)) {
             return Ok(Knock::Through(key, gate));
@@ -99,7 +105,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
             return Err(AcquireError::Busy);
         }
         if wait.limits_the_queue() {
-            let waiting = gate.kept_out().filter(|other| other.hash == hash && same(&other.key, &key)).count()
+            let waiting = gate.kept_out_for(hash, |other| same(other, &key))
                 + self.read_slot(hash, |stored| same(stored, &key), Slot::waiters).unwrap_or(0);
             if !wait.may_queue_behind(waiting) {
                 return Err(AcquireError::QueueFull);

@@ -303,6 +303,12 @@ fn each_pair_of_one_thread() {
                 if holds.conflicts(asked) {
                     let message = panic_message(|| drop(asked.lock(&locks)));
                     assert!(message.contains("KeyedRwLock \"files\""), "{asked:?} under {holds:?}: {message}");
+                    let fault = match (holds, asked) {
+                        (_, ReadAll | WriteAll) => "this thread already holds one of all the keys it asks for",
+                        (ReadAll | WriteAll, _) => "this thread already holds every key",
+                        _ => "this thread already holds the key",
+                    };
+                    assert!(message.contains(fault), "{asked:?} under {holds:?}: {message}");
                     assert!(asked.try_lock(&locks).is_none(), "{asked:?} under {holds:?}");
                     // At once.
                     assert!(asked.try_lock_for(&locks, LONG).is_none());

@@ -57,6 +57,52 @@ fn who_is_waited_for_passes_those_who_are_kept_out() {
     });
 }
 
+/// `max_queued` counts them, whether the request that asks would be kept out, passes, or conflicts with nothing at the gate.
+#[test]
+fn who_is_kept_out_is_counted_by_those_who_are_not() {
+    watched_in_both_modes(|fairness| {
+        let locks = table(fairness);
+        let one_too_many = |asked: What, others: usize| {
+            let outcome = |most: usize| asked.lock_with(&locks, Wait::at_most(SHORT).max_queued(most)).map(drop);
+            assert_eq!(outcome(others), Err(AcquireError::QueueFull), "{asked:?}");
+            assert_eq!(outcome(others + 1), Err(AcquireError::Timeout), "{asked:?}");
+        };
+        for all in [ReadAll, WriteAll] {
+            let (reads, asks) = (AtomicBool::new(false), AtomicBool::new(false));
+            threads(|scope| {
+                let held = locks.write(&K);
+                // It reads what all have to wait for, and so passes.
+                let passer = scope.spawn(|| {
+                    let held = locks.read(&OTHER);
+                    reads.store(true, Ordering::Release);
+                    wait_for(&asks);
+                    one_too_many(Read(K), 2);
+                    one_too_many(Write(K), 2);
+                    drop(held);
+                });
+                wait_for(&reads);
+                scope.spawn(|| drop(all.lock(&locks)));
+                until(|| others_wait_for_all(&locks, 1));
+                for before in 0..2 {
+                    scope.spawn(|| drop(locks.write(&K)));
+                    until(|| locks.waiters(&K) == before + 1);
+                }
+                elsewhere(|| {
+                    one_too_many(Write(K), 2);
+                    one_too_many(Read(K), 2);
+                    // Nobody waits for this one.
+                    let free = locks.read_with(&J, Wait::at_most(SHORT).max_queued(0)).map(drop);
+                    assert_eq!(free, if all == ReadAll { Ok(()) } else { Err(AcquireError::QueueFull) });
+                });
+                asks.store(true, Ordering::Release);
+                passer.join().unwrap();
+                drop(held);
+            });
+            check_free(&locks);
+        }
+    });
+}
+
 /// Behind that `write_all` waits a `read_all`, which does not wait for the reader of j itself.
 #[test]
 fn who_is_waited_for_through_a_write_all_passes_the_read_all_behind_it() {
