@@ -127,6 +127,7 @@ mod retention;
 mod rwlock;
 mod semaphore;
 mod slot;
+mod stats;
 mod status;
 #[cfg(not(loom))]
 mod sweeper;
@@ -147,6 +148,7 @@ pub use rwlock::{
     KeyedRwLockReadKeysGuard, KeyedRwLockWriteAllGuard, KeyedRwLockWriteGuard, KeyedRwLockWriteKeysGuard,
 };
 pub use semaphore::{ArcKeyedPermit, DYNAMIC, KeyedPermit, KeyedSemaphore};
+pub use stats::Stats;
 pub use status::{KeyStatus, WaiterStatus};
 #[cfg(not(loom))]
 pub use sweeper::{Sweep, Sweeper};

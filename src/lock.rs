@@ -13,6 +13,7 @@ use crate::keys::HeldKeys;
 use crate::limit::Source;
 use crate::options::Options;
 use crate::owners::thread_number;
+use crate::stats::Stats;
 use crate::status::KeyStatus;
 use crate::table::{Ask, HasTable, Held, Kind, Table};
 use crate::unwind::holding;
@@ -166,6 +167,21 @@ impl<K, S> KeyedLock<K, S> {
         K: Clone,
     {
         self.table.snapshot()
+    }
+
+    /// What has happened so far: how many requests had to wait, for how long at most, and how waits failed. Counted where
+    /// requests wait, so a key that is free costs nothing for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let locks = perkey::KeyedLock::<String>::new();
+    /// println!("{:?}", locks.stats());
+    /// assert_eq!(locks.stats().contended, 0);
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.table.stats()
     }
 
     /// Removes the entries that have been idle for [`Options::idle_ttl`], and returns how many went; gives memory back where

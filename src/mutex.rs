@@ -15,6 +15,7 @@ use crate::keys::{self, HeldKeys};
 use crate::limit::Source;
 use crate::options::Options;
 use crate::owners::thread_number;
+use crate::stats::Stats;
 use crate::status::KeyStatus;
 use crate::table::{Ask, HasTable, Held, Kind, Table};
 use crate::unwind::holding;
@@ -152,6 +153,21 @@ impl<K, V, S> KeyedMutex<K, V, S> {
         K: Clone,
     {
         self.table.snapshot()
+    }
+
+    /// What has happened so far: how many requests had to wait, for how long at most, and how waits failed. Counted where
+    /// requests wait, so a key that is free costs nothing for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let values = perkey::KeyedMutex::<String, u32>::new();
+    /// println!("{:?}", values.stats());
+    /// assert_eq!(values.stats().contended, 0);
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.table.stats()
     }
 
     /// The keys that [`len`](Self::len) counts, in no particular order; waits for nobody.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::error::AcquireError;
 use crate::limit::{Limit, Source, clamp};
 use crate::options::Options;
+use crate::stats::Stats;
 use crate::status::KeyStatus;
 use crate::table::{Ask, HasTable, Held, Kind, Table};
 use crate::unwind::holding;
@@ -172,6 +173,21 @@ impl<K, const N: usize, S> KeyedSemaphore<K, N, S> {
         K: Clone,
     {
         self.table.snapshot()
+    }
+
+    /// What has happened so far: how many requests had to wait, for how long at most, and how waits failed. Counted where
+    /// requests wait, so a key that is free costs nothing for it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let hosts = perkey::KeyedSemaphore::<String, 2>::new();
+    /// println!("{:?}", hosts.stats());
+    /// assert_eq!(hosts.stats().contended, 0);
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.table.stats()
     }
 
     /// Removes the entries that have been idle for [`Options::idle_ttl`], and returns how many went; gives memory back where

@@ -27,6 +27,7 @@ mod held;
 mod limits;
 mod queued;
 mod values;
+mod waiting;
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -48,6 +49,7 @@ use crate::options::{Fairness, Options};
 use crate::owners::notes::{self, Place};
 use crate::retention::Retention;
 use crate::slot::{Bells, Slot, Ticket, Verdict};
+use crate::stats::{Counters, Stats};
 use crate::status::{KeyStatus, WaiterStatus};
 use crate::sync::{AtomicU32, DashMap, Mutex, for_each, now};
 use crate::unwind::{FirstPanic, alone};
@@ -67,6 +69,7 @@ pub(crate) struct Table<K, S, C = ()> {
     retention: Option<Retention>,
     /// Of a table of read/write locks.
     gates: Option<Box<Gates<K, Seat>>>,
+    counters: Counters,
     /// The public type, for messages.
     table_type: &'static str,
     name: Option<Cow<'static, str>>,
@@ -205,6 +208,7 @@ impl<K, S, C: Content> Table<K, S, C> {
             fairness,
             reentrant,
             retention: idle_ttl.map(Retention::new),
+            counters: Counters::default(),
             table_type,
             name,
             scan: Mutex::new(()),
@@ -378,6 +382,11 @@ impl<K, S, C: Content> Table<K, S, C> {
     fn id_of_hash(&self, hash: u64, is: impl Fn(&K) -> bool) -> Option<u64> {
         let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
         shard.get_mut(hash, |(stored, _)| stored.hash == hash && is(&stored.key)).map(|(stored, _)| stored.id)
+    }
+
+    /// What has happened so far.
+    pub(crate) fn stats(&self) -> Stats {
+        self.counters.read()
     }
 
     /// The number of the last sweep; 0 where nothing is swept.

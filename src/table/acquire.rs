@@ -7,6 +7,7 @@ use std::panic::Location;
 
 use super::gated::{Knock, went_through};
 use super::queued::Queued;
+use super::waiting::OneWait;
 use super::{Entry, Hold, Seat, Stored, Table};
 use crate::content::Content;
 use crate::error::{AcquireError, Deadlock};
@@ -20,7 +21,6 @@ use crate::slot::{Request, Slot, Ticket};
 use crate::sync::{Ordering, SharedValue, now, spin_loop, yield_now};
 use crate::unwind::Alone;
 use crate::wait::{Deadline, Wait};
-use crate::waiter::OwnWaiter;
 
 /// How often a request looks again before it queues, as parking_lot's `SpinWait` does: first after `4 << round` spins, which
 /// bridge sections of some hundred nanoseconds, then after letting other threads run: one of them may be the holder, without
@@ -82,7 +82,7 @@ enum Refusal<'a> {
 }
 
 /// What a newcomer that is refused does about it.
-enum Refused {
+enum Refused<'a> {
     AskLimit,
     Closed,
     /// Whether this thread has this slot already.
@@ -102,7 +102,7 @@ enum Refused {
     Queued {
         id: u64,
         ticket: Ticket,
-        waiter: OwnWaiter,
+        one_wait: OneWait<'a>,
     },
 }
 
@@ -215,10 +215,12 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     }
 
     pub(super) fn own_hold(&self, ask: Ask) -> AcquireError {
+        self.counters.deadlocked();
         Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into()
     }
 
     pub(super) fn under_own_hold(&self, ask: Ask) -> AcquireError {
+        self.counters.deadlocked();
         Deadlock::under_own_hold::<K>(self.name.clone(), self.table_type, ask.location).into()
     }
 
@@ -310,7 +312,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let mut round = 0;
         // Whether this thread has a slot already, or reads every key, once it has looked; and the gate, on the way through it.
         let (mut noted, mut gate) = (None, None);
-        let (id, ticket, waiter) = loop {
+        let (id, ticket, one_wait) = loop {
             if C::GATED && wait.limits_the_queue() && gate.is_none() {
                 gate = self.open_gate(ask.mode());
             }
@@ -359,13 +361,12 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if round < looks && slot.waiters() == 0 && (!through || wait.limits_the_queue()) {
                     return Refused::LookAgain;
                 }
-                let (waiter, since) = (OwnWaiter::take(), now());
-                let seat = Seat { waiter: waiter.share(), since, location: ask.location };
-                let ticket = slot.enqueue(self.fairness, request, seat, since);
+                let one_wait = self.begin_wait();
+                let ticket = slot.enqueue(self.fairness, request, one_wait.seat(ask.location), one_wait.since());
                 if let Some(door) = door {
                     door.enter(ask.mode());
                 }
-                Refused::Queued { id, ticket, waiter }
+                Refused::Queued { id, ticket, one_wait }
             };
             let own = || owned.0.take().unwrap_or_else(|| key.to_owned());
             let entered = self.enter(hash, key, request, through, asked, own, &mut in_hand, refused);
@@ -386,11 +387,11 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                             (owned.0, gate) = (Some(key), Some(ours));
                             continue;
                         }
-                        Knock::LetIn(outcome, key, waiter) => {
+                        Knock::LetIn(outcome, key, one_wait) => {
                             owned.0 = key;
                             match outcome {
                                 LetIn::Granted { id } => Ok(id),
-                                LetIn::Queued { id, ticket } => Err(Refused::Queued { id, ticket, waiter }),
+                                LetIn::Queued { id, ticket } => Err(Refused::Queued { id, ticket, one_wait }),
                                 LetIn::Again => continue,
                             }
                         }
@@ -424,7 +425,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 Err(Refused::OverLimit { limit }) => return Err(over_limit(limit)),
                 Err(Refused::Busy) => return Err(AcquireError::Busy),
                 Err(Refused::QueueFull) => return Err(AcquireError::QueueFull),
-                Err(Refused::Queued { id, ticket, waiter }) => break (id, ticket, waiter),
+                Err(Refused::Queued { id, ticket, one_wait }) => break (id, ticket, one_wait),
                 Err(Refused::LookAgain) => {
                     if round < SPINS {
                         (0..4 << round).for_each(|_| spin_loop());
@@ -437,7 +438,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         };
         let deadline = deadline.unwrap_or(Deadline::Never);
         let hold = Hold::new(hash, id, ask.weight, in_hand);
-        let queued = Queued { table: self, hold, ticket: Some(ticket), waiter };
+        let queued = Queued { table: self, hold, ticket: Some(ticket), one_wait };
         drop(owned);
         queued.wait(wait, deadline)
     }

@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
+use super::waiting::{OneWait, Waiting};
 use super::{Hold, Seat, Table};
-use crate::cancel::Registration;
 use crate::content::Content;
 use crate::error::{AcquireError, Deadlock};
 use crate::fault::{Fault, planted};
@@ -14,7 +14,6 @@ use crate::owners::thread_number;
 use crate::slot::{Bells, Request};
 use crate::sync::now;
 use crate::wait::{Deadline, Wait};
-use crate::waiter::OwnWaiter;
 
 /// What the holder of every key has. It has to be [released](Table::release_all).
 pub(crate) struct HoldAll {
@@ -36,7 +35,10 @@ impl<K, S, C: Content> Table<K, S, C> {
         if wait.is_cancelled() {
             return Err(AcquireError::Cancelled);
         }
-        let would_deadlock = || Deadlock::over_own_hold::<K>(self.name.clone(), self.table_type, location).into();
+        let would_deadlock = || {
+            self.counters.deadlocked();
+            Deadlock::over_own_hold::<K>(self.name.clone(), self.table_type, location).into()
+        };
         let holdings = notes::holdings(gates.table);
         if holdings.writes || holdings.writes_all || (mode == Mode::Write && holdings.any) {
             return Err(would_deadlock());
@@ -68,12 +70,10 @@ impl<K, S, C: Content> Table<K, S, C> {
             bells.ring();
             return Err(error);
         }
-        let waiter = OwnWaiter::take();
-        let seat = Seat { waiter: waiter.share(), since: now(), location };
-        gate.wait(mode, place, seat);
+        let one_wait = self.begin_wait();
+        gate.wait(mode, place, one_wait.seat(location));
         drop(gate);
-        let place = Some(place);
-        WaitsForAll { table: self, gates, mode, place, waiter }.wait(wait, deadline)?;
+        WaitsForAll { table: self, gates, mode, place: Some(place), one_wait }.wait_for_outcome(wait, deadline)?;
         Ok(self.hold_all(gates, mode))
     }
 
@@ -177,40 +177,10 @@ struct WaitsForAll<'a, K, S, C: Content> {
     mode: Mode,
     /// Until the outcome is known.
     place: Option<i64>,
-    waiter: OwnWaiter,
+    one_wait: OneWait<'a>,
 }
 
 impl<K, S, C: Content> WaitsForAll<'_, K, S, C> {
-    fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError> {
-        let registrations: Vec<Registration<'_>> =
-            wait.tokens().map(|token| token.register(self.waiter.share())).collect();
-        let outcome = self.park(wait, deadline);
-        drop(registrations);
-        outcome
-    }
-
-    fn park(&mut self, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError> {
-        loop {
-            if wait.is_cancelled() {
-                return self.give_up(AcquireError::Cancelled);
-            }
-            if !self.waiter.park(deadline.instant()) {
-                return self.give_up(AcquireError::Timeout);
-            }
-            if let Some(place) = self.place
-                && !self.gates.gate.lock().waits(self.mode, place)
-            {
-                self.place = None;
-                return Ok(());
-            }
-        }
-    }
-
-    /// Leaves with `error`, unless all keys were granted already.
-    fn give_up(&mut self, error: AcquireError) -> Result<(), AcquireError> {
-        if self.leave() { Err(error) } else { Ok(()) }
-    }
-
     /// Whether it has left; else all keys were granted.
     fn leave(&mut self) -> bool {
         let Some(place) = self.place.take() else { return false };
@@ -223,6 +193,27 @@ impl<K, S, C: Content> WaitsForAll<'_, K, S, C> {
         drop(gate);
         bells.ring();
         left
+    }
+}
+
+impl<K, S, C: Content> Waiting for WaitsForAll<'_, K, S, C> {
+    type Outcome = ();
+
+    fn one_wait(&self) -> &OneWait<'_> {
+        &self.one_wait
+    }
+
+    fn look(&mut self) -> Option<Result<(), AcquireError>> {
+        let place = self.place?;
+        if self.gates.gate.lock().waits(self.mode, place) {
+            return None;
+        }
+        self.place = None;
+        Some(Ok(()))
+    }
+
+    fn give_up(&mut self) -> Option<Result<(), AcquireError>> {
+        if self.leave() { None } else { Some(Ok(())) }
     }
 }
 

@@ -44,6 +44,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
         let count = removed.len();
         if count > 0 {
+            self.counters.evicted(count);
             self.shrink_sparse_shards();
         }
         let mut panic = FirstPanic::default();

@@ -2,11 +2,10 @@
 
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
-use std::time::Instant;
 
 use super::acquire::Ask;
+use super::waiting::{OneWait, Waiting};
 use super::{Entry, Hold, Seat, Stored, Table};
-use crate::cancel::Registration;
 use crate::content::Content;
 use crate::error::AcquireError;
 use crate::fault::{Fault, planted};
@@ -19,7 +18,6 @@ use crate::status::KeyStatus;
 use crate::sync::{MutexGuard, SharedValue, now};
 use crate::unwind::{Alone, alone, survive};
 use crate::wait::{Deadline, Wait};
-use crate::waiter::OwnWaiter;
 
 /// What a request finds that a door was closed to.
 pub(super) enum Knock<'a, K> {
@@ -28,7 +26,7 @@ pub(super) enum Knock<'a, K> {
     /// It may go through the gate, which is the caller's now.
     Through(K, MutexGuard<'a, Gate<K, Seat>>),
     /// It was kept out, and has been let in.
-    LetIn(LetIn, Option<K>, OwnWaiter),
+    LetIn(LetIn, Option<K>, OneWait<'a>),
 }
 
 /// Lets the gate go after a request went through, or tried to.
@@ -111,16 +109,17 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 return Err(AcquireError::QueueFull);
             }
         }
-        let waiter = OwnWaiter::take();
-        let seat = Seat { waiter: waiter.share(), since: now(), location: ask.location };
+        let one_wait = self.begin_wait();
+        let seat = one_wait.seat(ask.location);
         let request = KeptOut { hash, key, same, owner: ask.request().owner, seat, holds: holdings.any };
         let number = Some(gate.keep_out(mode, request));
         drop(gate);
-        let kept_out = AtGate { table: self, gates, hash, mode, number, holds: holdings.any, waiter: &waiter };
-        let (outcome, key) = kept_out.wait(wait, deadline)?;
+        let mut kept_out = AtGate { table: self, gates, hash, mode, number, holds: holdings.any, one_wait: &one_wait };
+        let (outcome, key) = kept_out.wait_for_outcome(wait, deadline)?;
+        drop(kept_out);
         // It may have been granted between being queued and looking here: it looks at its slot before it parks.
-        waiter.ring();
-        Ok(Knock::LetIn(outcome, key, waiter))
+        one_wait.ring();
+        Ok(Knock::LetIn(outcome, key, one_wait))
     }
 }
 
@@ -231,34 +230,11 @@ struct AtGate<'a, K, S, C: Content> {
     /// Until the outcome is known.
     number: Option<i64>,
     holds: bool,
-    waiter: &'a OwnWaiter,
+    one_wait: &'a OneWait<'a>,
 }
 
 impl<K, S, C: Content> AtGate<'_, K, S, C> {
-    fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<(LetIn, Option<K>), AcquireError> {
-        let registrations: Vec<Registration<'_>> =
-            wait.tokens().map(|token| token.register(self.waiter.share())).collect();
-        let outcome = self.park(wait, deadline.instant());
-        drop(registrations);
-        outcome
-    }
-
-    fn park(&mut self, wait: &Wait, deadline: Option<Instant>) -> Result<(LetIn, Option<K>), AcquireError> {
-        loop {
-            // What was let in goes on to its slot, and gives up there.
-            if wait.is_cancelled() {
-                return self.give_up().ok_or(AcquireError::Cancelled);
-            }
-            if !self.waiter.park(deadline) {
-                return self.give_up().ok_or(AcquireError::Timeout);
-            }
-            if let Some(outcome) = self.look() {
-                return Ok(outcome);
-            }
-        }
-    }
-
-    fn look(&mut self) -> Option<(LetIn, Option<K>)> {
+    fn let_in(&mut self) -> Option<(LetIn, Option<K>)> {
         let number = self.number?;
         let mut bells = Bells::new();
         let mut gate = self.gates.gate.lock();
@@ -283,7 +259,7 @@ impl<K, S, C: Content> AtGate<'_, K, S, C> {
     }
 
     /// Leaves, unless it was let in.
-    fn give_up(&mut self) -> Option<(LetIn, Option<K>)> {
+    fn leave(&mut self) -> Option<(LetIn, Option<K>)> {
         let number = self.number.take()?;
         let mut bells = Bells::new();
         let mut gate = self.gates.gate.lock();
@@ -300,13 +276,30 @@ impl<K, S, C: Content> AtGate<'_, K, S, C> {
     }
 }
 
+impl<K, S, C: Content> Waiting for AtGate<'_, K, S, C> {
+    type Outcome = (LetIn, Option<K>);
+
+    fn one_wait(&self) -> &OneWait<'_> {
+        self.one_wait
+    }
+
+    fn look(&mut self) -> Option<Result<Self::Outcome, AcquireError>> {
+        self.let_in().map(Ok)
+    }
+
+    // What was let in goes on to its slot, and gives up there.
+    fn give_up(&mut self) -> Option<Result<Self::Outcome, AcquireError>> {
+        self.leave().map(Ok)
+    }
+}
+
 impl<K, S, C: Content> Drop for AtGate<'_, K, S, C> {
     fn drop(&mut self) {
         if self.number.is_none() {
             return;
         }
         let (hash, weight) = (self.hash, self.mode.weight());
-        match self.give_up() {
+        match self.leave() {
             Some((LetIn::Granted { id }, key)) => {
                 let _key = Alone(key);
                 self.table.release(&mut Hold::new(hash, id, weight, C::InHand::default()), false);

@@ -1,14 +1,13 @@
-//! Who waits.
+//! Who waits in the queue of a key.
 
 use std::mem;
 
+use super::waiting::{OneWait, Waiting};
 use super::{Hold, Table};
-use crate::cancel::Registration;
 use crate::content::Content;
 use crate::error::AcquireError;
 use crate::slot::{Ticket, Verdict};
 use crate::wait::{Deadline, Wait};
-use crate::waiter::OwnWaiter;
 
 /// A request in the queue of its slot. Dropped there, by unwinding, it gives up its place.
 pub(super) struct Queued<'a, K, S, C: Content> {
@@ -17,50 +16,14 @@ pub(super) struct Queued<'a, K, S, C: Content> {
     pub(super) hold: Hold<C>,
     /// Until the outcome is known.
     pub(super) ticket: Option<Ticket>,
-    pub(super) waiter: OwnWaiter,
+    pub(super) one_wait: OneWait<'a>,
 }
 
 impl<K, S, C: Content> Queued<'_, K, S, C> {
     /// Waits for the grant; gives the slot's id, and what the entry kept.
     pub(super) fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<(u64, C::InHand), AcquireError> {
-        let registrations: Vec<Registration<'_>> =
-            wait.tokens().map(|token| token.register(self.waiter.share())).collect();
-        let outcome = self.park(wait, deadline);
-        drop(registrations);
-        outcome.map(|()| (self.hold.id, mem::take(&mut self.hold.in_hand)))
-    }
-
-    fn park(&mut self, wait: &Wait, deadline: Deadline) -> Result<(), AcquireError> {
-        let deadline = deadline.instant();
-        loop {
-            if wait.is_cancelled() {
-                return self.give_up(AcquireError::Cancelled);
-            }
-            if !self.waiter.park(deadline) {
-                return self.give_up(AcquireError::Timeout);
-            }
-            if let Some(verdict) = self.look() {
-                return self.outcome(verdict);
-            }
-        }
-    }
-
-    fn look(&mut self) -> Option<Verdict> {
-        let ticket = self.ticket?;
-        let Hold { hash, id, in_hand, .. } = &mut self.hold;
-        self.table.change(*hash, *id, |entry, bells| {
-            let verdict = entry.look(ticket, bells, in_hand);
-            // Here already: if that leaves the entry idle it goes, and its key's `Drop` may panic.
-            if verdict.is_some() {
-                self.ticket = None;
-            }
-            verdict
-        })
-    }
-
-    /// Leaves with `error`, unless there is a verdict already.
-    fn give_up(&mut self, error: AcquireError) -> Result<(), AcquireError> {
-        self.abandon().map_or(Err(error), |verdict| self.outcome(verdict))
+        self.wait_for_outcome(wait, deadline)?;
+        Ok((self.hold.id, mem::take(&mut self.hold.in_hand)))
     }
 
     fn abandon(&mut self) -> Option<Verdict> {
@@ -75,6 +38,32 @@ impl<K, S, C: Content> Queued<'_, K, S, C> {
                 Err(AcquireError::OverLimit { requested: self.hold.weight as usize, limit: limit as usize })
             }
         }
+    }
+}
+
+impl<K, S, C: Content> Waiting for Queued<'_, K, S, C> {
+    type Outcome = ();
+
+    fn one_wait(&self) -> &OneWait<'_> {
+        &self.one_wait
+    }
+
+    fn look(&mut self) -> Option<Result<(), AcquireError>> {
+        let ticket = self.ticket?;
+        let Hold { hash, id, in_hand, .. } = &mut self.hold;
+        let verdict = self.table.change(*hash, *id, |entry, bells| {
+            let verdict = entry.look(ticket, bells, in_hand);
+            // Here already: if that leaves the entry idle it goes, and its key's `Drop` may panic.
+            if verdict.is_some() {
+                self.ticket = None;
+            }
+            verdict
+        })?;
+        Some(self.outcome(verdict))
+    }
+
+    fn give_up(&mut self) -> Option<Result<(), AcquireError>> {
+        self.abandon().map(|verdict| self.outcome(verdict))
     }
 }
 

@@ -16,7 +16,6 @@ use crate::content::Value;
 use crate::owners::slot_id;
 use crate::slot::{Request, Ticket};
 use crate::sync::SharedValue;
-use crate::waiter::OwnWaiter;
 
 const HASH: u64 = 7;
 const REQUEST: Request = Request { weight: 1, owner: 0 };
@@ -54,8 +53,8 @@ fn with_a_last_waiter(
     let id = slot_id();
     let key = Stored { hash: HASH, id, key: Key { table, dropped_outside, drops } };
     let mut slot = Slot::held(2, REQUEST);
-    let waiter = OwnWaiter::take();
-    let seat = Seat { waiter: waiter.share(), since: now(), location: Location::caller() };
+    let one_wait = table_of_keys.begin_wait();
+    let seat = one_wait.seat(Location::caller());
     let ticket: Ticket = slot.enqueue(Fairness::Eventual, Request { weight, ..REQUEST }, seat, now());
     let shard = table_of_keys.map.determine_shard(HASH as usize);
     table_of_keys.map.shards()[shard].write().insert(
@@ -65,7 +64,7 @@ fn with_a_last_waiter(
     );
     table_of_keys.release(&mut hold(id, 1), false);
     assert_eq!(table_of_keys.len(), 1, "the waiter keeps the entry");
-    end(Queued { table: table_of_keys, hold: hold(id, weight), ticket: Some(ticket), waiter }, id);
+    end(Queued { table: table_of_keys, hold: hold(id, weight), ticket: Some(ticket), one_wait }, id);
     let kept = table_of_keys.retention.is_some();
     assert_eq!(table_of_keys.len(), usize::from(kept), "whether the entry is left behind");
     (dropped_outside.load(Ordering::Relaxed), drops.load(Ordering::Relaxed))
@@ -114,10 +113,10 @@ fn a_waiter_that_unwinds_after_its_grant_leaves_the_value() {
     first.in_hand = Some("kept");
     let (hash, id) = (first.hash, first.id);
     let queue = || {
-        let waiter = OwnWaiter::take();
-        let seat = Seat { waiter: waiter.share(), since: now(), location: Location::caller() };
+        let one_wait = table.begin_wait();
+        let seat = one_wait.seat(Location::caller());
         let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, REQUEST, seat, now()));
-        Queued { table: &table, hold: Hold::new(hash, id, 1, None), ticket: Some(ticket), waiter }
+        Queued { table: &table, hold: Hold::new(hash, id, 1, None), ticket: Some(ticket), one_wait }
     };
     let (second, third) = (queue(), queue());
     table.release(&mut first, true);

@@ -16,6 +16,7 @@ mod rwlock_hostile;
 mod rwlock_order;
 mod rwlock_stress;
 mod several;
+mod stats;
 mod support;
 mod traits;
 mod unwinding;
