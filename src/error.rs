@@ -1,8 +1,6 @@
 //! Why an acquisition failed.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::panic::Location;
+use crate::report::Deadlock;
 
 /// Why a key was not acquired.
 ///
@@ -48,151 +46,24 @@ pub enum AcquireError {
         /// How many permits the key has.
         limit: usize,
     },
-    /// Waiting could never end, because the calling thread already holds the key.
+    /// Waiting could never end, because the calling thread already holds the key, or, where
+    /// [`Options::detect_deadlocks`](crate::Options::detect_deadlocks) is on, because threads would wait for each other. If a
+    /// wait was necessary to find that out, it is reported after [`QueueFull`](Self::QueueFull).
     #[error(transparent)]
     WouldDeadlock(#[from] Deadlock),
 }
 
-/// A wait that could never end.
-///
-/// Its `Display` names the fault, the table and the key's type.
-///
-/// # Examples
-///
-/// ```
-/// use perkey::{AcquireError, KeyedLock, Options, Wait};
-///
-/// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
-/// let _held = locks.lock(&42);
-/// let Err(AcquireError::WouldDeadlock(deadlock)) = locks.lock_with(&42, Wait::forever()) else {
-///     panic!("this thread holds the key");
-/// };
-/// assert_eq!(deadlock.table(), Some("accounts"));
-/// assert!(deadlock.to_string().starts_with("this thread already holds the key"));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deadlock(Box<Reentry>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Reentry {
-    /// What this thread asked for, and why it cannot have it.
-    fault: &'static str,
-    table: Option<Cow<'static, str>>,
-    table_type: &'static str,
-    key_type: &'static str,
-    location: &'static Location<'static>,
-}
-
-impl Deadlock {
-    #[cold]
-    pub(crate) fn reentry<K>(
-        table: Option<Cow<'static, str>>,
-        table_type: &'static str,
-        location: &'static Location<'static>,
-    ) -> Self {
-        Self::new::<K>("this thread already holds the key", table, table_type, location)
-    }
-
-    #[cold]
-    pub(crate) fn over_own_hold<K>(
-        table: Option<Cow<'static, str>>,
-        table_type: &'static str,
-        location: &'static Location<'static>,
-    ) -> Self {
-        Self::new::<K>("this thread already holds one of all the keys it asks for", table, table_type, location)
-    }
-
-    #[cold]
-    pub(crate) fn under_own_hold<K>(
-        table: Option<Cow<'static, str>>,
-        table_type: &'static str,
-        location: &'static Location<'static>,
-    ) -> Self {
-        Self::new::<K>("this thread already holds every key", table, table_type, location)
-    }
-
-    fn new<K>(
-        fault: &'static str,
-        table: Option<Cow<'static, str>>,
-        table_type: &'static str,
-        location: &'static Location<'static>,
-    ) -> Self {
-        Self(Box::new(Reentry { fault, table, table_type, key_type: std::any::type_name::<K>(), location }))
-    }
-
-    /// The table's name, if [`Options::name`](crate::Options::name) gave it one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use perkey::{AcquireError, KeyedLock, Options, Wait};
-    ///
-    /// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
-    /// let _held = locks.lock(&42);
-    /// if let Err(AcquireError::WouldDeadlock(deadlock)) = locks.lock_with(&42, Wait::forever()) {
-    ///     assert_eq!(deadlock.table(), Some("accounts"));
-    /// }
-    /// ```
-    pub fn table(&self) -> Option<&str> {
-        self.0.table.as_deref()
-    }
-
-    /// The type of the table's keys, as [`std::any::type_name`] gives it.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use perkey::{AcquireError, KeyedLock, Options, Wait};
-    ///
-    /// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
-    /// let _held = locks.lock(&42);
-    /// if let Err(AcquireError::WouldDeadlock(deadlock)) = locks.lock_with(&42, Wait::forever()) {
-    ///     assert_eq!(deadlock.key_type(), "u32");
-    /// }
-    /// ```
-    pub fn key_type(&self) -> &'static str {
-        self.0.key_type
-    }
-
-    /// Where the call was made that would have waited for ever.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use perkey::{AcquireError, KeyedLock, Options, Wait};
-    ///
-    /// let locks = KeyedLock::<u32>::with_options(Options::new().name("accounts"));
-    /// let _held = locks.lock(&42);
-    /// if let Err(AcquireError::WouldDeadlock(deadlock)) = locks.lock_with(&42, Wait::forever()) {
-    ///     println!("asked for again at {}", deadlock.location());
-    /// }
-    /// ```
-    pub fn location(&self) -> &'static Location<'static> {
-        self.0.location
-    }
-}
-
-impl fmt::Display for Deadlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Reentry { fault, table, table_type, key_type, location } = &*self.0;
-        write!(f, "{fault} and would wait for itself for ever: {table_type}")?;
-        match table {
-            Some(name) => write!(f, " {name:?}")?,
-            None => f.write_str(" without a name")?,
-        }
-        write!(f, ", key type {key_type}, asked for at {location}")
-    }
-}
-
-impl std::error::Error for Deadlock {}
-
 #[cfg(test)]
 mod tests {
+    use std::panic::Location;
+
     use super::*;
+    use crate::report::About;
 
     #[test]
     fn every_message() {
-        let deadlock = Deadlock::reentry::<u64>(Some("accounts".into()), "KeyedLock", Location::caller());
+        let about = About { name: Some("accounts".into()), table_type: "KeyedLock", key_type: "u64" };
+        let deadlock = Deadlock::reentry(&about, Location::caller());
         let line = deadlock.location().line();
         let cases = [
             (AcquireError::Busy, "the key is taken and the wait allows no time"),

@@ -384,6 +384,13 @@ impl<K, S> Gate<K, S> {
         self.waiting.iter().map(BTreeMap::len).sum()
     }
 
+    /// Those who wait for all keys, and how they want them, in line.
+    pub(crate) fn waiting_in_order(&self) -> impl Iterator<Item = (Mode, &S)> {
+        let of = |mode: Mode| self.waiting[mode as usize].iter().map(move |(place, seat)| (*place, (mode, seat)));
+        let both: BTreeMap<i64, (Mode, &S)> = Mode::BOTH.into_iter().flat_map(of).collect();
+        both.into_values()
+    }
+
     /// Gives a place up. Says whether it was still waiting.
     pub(crate) fn give_up(&mut self, mode: Mode, place: i64) -> bool {
         self.waiting[mode as usize].remove(&place).is_some()

@@ -113,6 +113,7 @@
 
 mod cancel;
 mod content;
+mod deadlock;
 mod error;
 mod fault;
 mod gate;
@@ -123,6 +124,7 @@ mod mode;
 mod mutex;
 mod options;
 mod owners;
+mod report;
 mod retention;
 mod rwlock;
 mod semaphore;
@@ -138,18 +140,19 @@ mod wait;
 mod waiter;
 
 pub use cancel::CancellationToken;
-pub use error::{AcquireError, Deadlock};
+pub use error::AcquireError;
 pub use limit::Limit;
 pub use lock::{ArcKeyedLockGuard, KeyedLock, KeyedLockGuard, KeyedLockKeysGuard};
 pub use mutex::{ArcKeyedMutexGuard, KeyedMutex, KeyedMutexGuard, KeyedMutexKeysGuard};
 pub use options::{Fairness, Options};
+pub use report::{Deadlock, DeadlockedRequest, DeadlockedThread};
 pub use rwlock::{
     ArcKeyedRwLockReadGuard, ArcKeyedRwLockWriteGuard, KeyedRwLock, KeyedRwLockReadAllGuard, KeyedRwLockReadGuard,
     KeyedRwLockReadKeysGuard, KeyedRwLockWriteAllGuard, KeyedRwLockWriteGuard, KeyedRwLockWriteKeysGuard,
 };
 pub use semaphore::{ArcKeyedPermit, DYNAMIC, KeyedPermit, KeyedSemaphore};
 pub use stats::Stats;
-pub use status::{KeyStatus, WaiterStatus};
+pub use status::{HolderStatus, KeyStatus, WaiterStatus};
 #[cfg(not(loom))]
 pub use sweeper::{Sweep, Sweeper};
 pub use wait::Wait;

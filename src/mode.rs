@@ -26,6 +26,11 @@ impl Mode {
         }
     }
 
+    /// Whether a key cannot be held both ways at once.
+    pub(crate) fn conflicts(self, other: Self) -> bool {
+        self == Self::Write || other == Self::Write
+    }
+
     /// The modes of intents that conflict with a lock over all keys in this mode.
     pub(crate) fn conflicting(self) -> &'static [Self] {
         match self {

@@ -214,11 +214,12 @@ impl<K, V, S> KeyedMutex<K, V, S> {
     /// let skipped = stock.retain(|_, count| *count > 0);
     /// assert_eq!((skipped, stock.keys()), (0, vec!["apples".to_owned()]));
     /// ```
+    #[track_caller]
     pub fn retain(&self, keep: impl FnMut(&K, &mut V) -> bool) -> usize
     where
         K: Clone,
     {
-        self.table.retain(keep)
+        self.table.retain(Location::caller(), keep)
     }
 
     /// Removes the entries that have been idle for [`Options::idle_ttl`], and drops their values; returns how many went, and

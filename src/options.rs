@@ -61,6 +61,8 @@ pub struct Options<S = RandomState> {
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) reentrant: bool,
     pub(crate) idle_ttl: Option<Duration>,
+    pub(crate) track_owners: bool,
+    pub(crate) detect_deadlocks: bool,
 }
 
 impl Options {
@@ -99,8 +101,8 @@ impl<S> Options<S> {
     /// ```
     #[must_use]
     pub fn hasher<S2>(self, hasher: S2) -> Options<S2> {
-        let Self { hasher: _, fairness, shards, name, reentrant, idle_ttl } = self;
-        Options { hasher, fairness, shards, name, reentrant, idle_ttl }
+        let Self { hasher: _, fairness, shards, name, reentrant, idle_ttl, track_owners, detect_deadlocks } = self;
+        Options { hasher, fairness, shards, name, reentrant, idle_ttl, track_owners, detect_deadlocks }
     }
 
     /// Who goes first when a key comes free. Default: [`Fairness::Eventual`].
@@ -208,6 +210,68 @@ impl<S> Options<S> {
     #[must_use]
     pub fn idle_ttl(mut self, ttl: Duration) -> Self {
         self.idle_ttl = Some(ttl);
+        self
+    }
+
+    /// Keeps account of who holds a key: which thread, since when, and where the call was made. `snapshot()` shows it. Default:
+    /// false, only those who wait are shown.
+    ///
+    /// For the search for what is stuck, on a table where that matters more than speed: each acquisition and each release
+    /// of a key then writes into a second map, and reads the clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let locks = KeyedLock::<u32>::with_options(Options::new().track_owners(true));
+    /// let _held = locks.lock(&42);
+    /// let holder = &locks.snapshot()[0].holders[0];
+    /// assert_eq!(holder.thread.id(), std::thread::current().id());
+    /// println!("held for {:?} by the call at {}", holder.since.elapsed(), holder.location);
+    /// ```
+    #[must_use]
+    pub fn track_owners(mut self, track_owners: bool) -> Self {
+        self.track_owners = track_owners;
+        self
+    }
+
+    /// Finds out when threads wait for each other in a ring, over all tables with this option. The request that closes the
+    /// ring is refused: with [`AcquireError::WouldDeadlock`](crate::AcquireError::WouldDeadlock), or a panic from the calls that
+    /// cannot fail, or `None` from those that give an `Option`; [`Deadlock`](crate::Deadlock) says who waits for what, and where.
+    /// Default: false, only what a thread would wait for itself for is found. Implies [`track_owners`](Self::track_owners).
+    ///
+    /// Looked for when a request is about to wait. Who waits with a time limit, or may be cancelled, counts as one who waits
+    /// for ever; among waits without either there is no false report. Two requests that close a ring at the same moment may not both
+    /// be refused: one is, and the other goes on. What is not seen: a wait for anything but a key of such a table, and who has a
+    /// guard that may move to another thread (an `Arc` guard).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use perkey::{AcquireError, KeyedLock, Options, Wait};
+    ///
+    /// let accounts = KeyedLock::<u32>::with_options(Options::new().name("accounts").detect_deadlocks(true));
+    /// let first = accounts.lock(&1);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         let _second = accounts.lock(&2);
+    ///         drop(accounts.lock(&1)); // waits for the other thread
+    ///     });
+    ///     while accounts.waiters(&1) == 0 {
+    ///         std::thread::yield_now();
+    ///     }
+    ///     // This would wait for that thread.
+    ///     let Err(AcquireError::WouldDeadlock(deadlock)) = accounts.lock_with(&2, Wait::forever()) else { panic!() };
+    ///     println!("{deadlock}");
+    ///     assert_eq!(deadlock.threads().len(), 2);
+    ///     drop(first);
+    /// });
+    /// ```
+    #[must_use]
+    pub fn detect_deadlocks(mut self, detect_deadlocks: bool) -> Self {
+        self.detect_deadlocks = detect_deadlocks;
         self
     }
 

@@ -1,6 +1,8 @@
-//! Numbers that are never used twice in a process: threads and slots. And, in `notes`, what a thread holds.
+//! Numbers that are never used twice in a process: threads and slots. And what a thread holds
+//! (`notes`), and who holds what (`tracked`), where that is asked for.
 
 pub(crate) mod notes;
+pub(crate) mod tracked;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -191,7 +191,7 @@ impl<K, S> KeyedRwLock<K, S> {
     /// all of them: [`held`](KeyStatus::held) equals [`limit`](KeyStatus::limit) then. The same goes for the permits of a
     /// waiter.
     ///
-    /// Who waits for every key is not shown.
+    /// Who holds every key, and who waits for every key, is shown with each key; a table without a key shows nobody.
     ///
     /// In no particular order; the waiters of one key are in order of arrival, those that a lock over every key holds back last.
     /// Each key is as it was at one moment; two keys need not be of the same moment. Keys are cloned under the lock of their

@@ -341,19 +341,19 @@ fn assert_not_zero(limit: usize) {
 impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
     #[inline]
     #[track_caller]
-    fn one() -> Ask {
-        Ask { weight: 1, kind: Kind::Permit, location: Location::caller() }
+    fn one(kind: Kind) -> Ask {
+        Ask { weight: 1, kind, location: Location::caller() }
     }
 
     /// `permits` in one step. What is above the limit of the key is found out when it is asked for.
     #[track_caller]
-    fn many<Q>(&self, key: &Q, permits: usize, wait: &Wait) -> Result<Ask, AcquireError>
+    fn many<Q>(&self, kind: Kind, key: &Q, permits: usize, wait: &Wait) -> Result<Ask, AcquireError>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         match u32::try_from(permits) {
-            Ok(weight) if weight > 0 => Ok(Ask { weight, ..Self::one() }),
+            Ok(weight) if weight > 0 => Ok(Ask { weight, ..Self::one(kind) }),
             _ if wait.is_cancelled() => Err(AcquireError::Cancelled),
             _ => Err(AcquireError::OverLimit { requested: permits, limit: self.limit(key) }),
         }
@@ -383,7 +383,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        match self.table.acquire(key, Self::one()) {
+        match self.table.acquire(key, Self::one(Kind::Permit)) {
             Ok(id) => KeyedPermit::new(Held::new(self, id)),
             Err(error) => panic!("{error}"),
         }
@@ -409,7 +409,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let id = self.table.try_acquire(key, Self::one())?;
+        let id = self.table.try_acquire(key, Self::one(Kind::Permit))?;
         Some(KeyedPermit::new(Held::new(self, id)))
     }
 
@@ -463,7 +463,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let id = self.table.acquire_with(key, Self::one(), &wait.into())?;
+        let id = self.table.acquire_with(key, Self::one(Kind::Permit), &wait.into())?;
         Ok(KeyedPermit::new(Held::new(self, id)))
     }
 
@@ -499,7 +499,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let wait = wait.into();
-        let id = self.table.acquire_with(key, self.many(key, permits, &wait)?, &wait)?;
+        let id = self.table.acquire_with(key, self.many(Kind::Permit, key, permits, &wait)?, &wait)?;
         Ok(KeyedPermit::new(Held::new(self, id)))
     }
 
@@ -529,7 +529,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        match self.table.acquire(key, Self::one()) {
+        match self.table.acquire(key, Self::one(Kind::MovablePermit)) {
             Ok(id) => ArcKeyedPermit { held: Held::new(Arc::clone(self), id) },
             Err(error) => panic!("{error}"),
         }
@@ -554,7 +554,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let id = self.table.try_acquire(key, Self::one())?;
+        let id = self.table.try_acquire(key, Self::one(Kind::MovablePermit))?;
         Some(ArcKeyedPermit { held: Held::new(Arc::clone(self), id) })
     }
 
@@ -586,7 +586,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let id = self.table.acquire_with(key, Self::one(), &wait.into())?;
+        let id = self.table.acquire_with(key, Self::one(Kind::MovablePermit), &wait.into())?;
         Ok(ArcKeyedPermit { held: Held::new(Arc::clone(self), id) })
     }
 
@@ -621,7 +621,7 @@ impl<K, const N: usize, S: BuildHasher> KeyedSemaphore<K, N, S> {
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
         let wait = wait.into();
-        let id = self.table.acquire_with(key, self.many(key, permits, &wait)?, &wait)?;
+        let id = self.table.acquire_with(key, self.many(Kind::MovablePermit, key, permits, &wait)?, &wait)?;
         Ok(ArcKeyedPermit { held: Held::new(Arc::clone(self), id) })
     }
 

@@ -101,6 +101,12 @@ struct Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
+impl Ticket {
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// What has become of a request that waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -142,6 +148,16 @@ impl<S> Slot<S> {
     /// Whether `thread` holds the key exclusively. `thread` is not 0.
     pub(crate) fn is_owned_by(&self, thread: u64) -> bool {
         self.taken > 0 && self.owner_or_sweep == thread
+    }
+
+    /// The first ticket in the queue.
+    pub(crate) fn first_ticket(&self) -> Option<u64> {
+        self.queue.as_ref()?.waiting.first_key_value().map(|(ticket, _)| *ticket)
+    }
+
+    /// Whether the request with this ticket was rejected, and has not read that yet.
+    pub(crate) fn has_rejected(&self, ticket: u64) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.rejected.contains_key(&ticket))
     }
 
     /// How many wait.

@@ -3,6 +3,9 @@
 //! Under `cfg(loom)` the same names are stand-ins that loom can explore, so the models in `tests/loom.rs` run the
 //! protocol of the other files as it is. DashMap itself is replaced there: loom proves our protocol, not DashMap.
 
+/// For statics; loom does not know of it.
+pub(crate) use parking_lot::Mutex as PlainMutex;
+
 #[cfg(loom)]
 mod loom;
 #[cfg(loom)]
@@ -40,10 +43,11 @@ mod real {
     /// As [`for_each`], under the shard's write lock.
     pub(crate) fn for_each_mut<K: Hash + Eq, V, S: BuildHasher + Clone>(
         map: &DashMap<K, V, S>,
-        mut visit: impl FnMut(&mut V),
+        mut visit: impl FnMut(&K, &mut V),
     ) {
         for mut entry in map.iter_mut() {
-            visit(entry.value_mut());
+            let (key, value) = entry.pair_mut();
+            visit(key, value);
         }
     }
 }

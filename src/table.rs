@@ -29,7 +29,8 @@ mod queued;
 mod values;
 mod waiting;
 
-use std::borrow::{Borrow, Cow};
+use std::any::type_name;
+use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem;
@@ -47,6 +48,8 @@ use crate::limit::{LimitFn, Source, clamp};
 use crate::mode::Mode;
 use crate::options::{Fairness, Options};
 use crate::owners::notes::{self, Place};
+use crate::owners::tracked::{SlotState, Tracking};
+use crate::report::About;
 use crate::retention::Retention;
 use crate::slot::{Bells, Slot, Ticket, Verdict};
 use crate::stats::{Counters, Stats};
@@ -70,9 +73,9 @@ pub(crate) struct Table<K, S, C = ()> {
     /// Of a table of read/write locks.
     gates: Option<Box<Gates<K, Seat>>>,
     counters: Counters,
-    /// The public type, for messages.
-    table_type: &'static str,
-    name: Option<Cow<'static, str>>,
+    about: About,
+    /// Who holds and who waits, where the options ask for it.
+    tracking: Option<Arc<Tracking>>,
     /// Held by a scan, so that there is one at a time: scans that overlap could keep a shard's writers out.
     scan: Mutex<()>,
 }
@@ -165,6 +168,13 @@ impl Bells<Seat> {
     }
 }
 
+impl Slot<Seat> {
+    /// What the account of owners has to know after a change.
+    fn state(&self) -> SlotState {
+        SlotState { limit: self.limit(), first: self.first_ticket() }
+    }
+}
+
 impl<C: Content> Entry<C> {
     /// A waiter looks what has become of its request. If it was granted, the content goes into its hand.
     fn look(&mut self, ticket: Ticket, bells: &mut Bells<Seat>, in_hand: &mut C::InHand) -> Option<Verdict> {
@@ -192,13 +202,18 @@ impl<C: Content> Entry<C> {
 impl<K, S, C: Content> Table<K, S, C> {
     pub(crate) fn new(table_type: &'static str, limit: Source<K>, options: Options<S>) -> Self {
         let shards = options.shard_amount();
-        let Options { hasher, fairness, shards: _, name, reentrant, idle_ttl } = options;
+        let Options { hasher, fairness, shards: _, name, reentrant, idle_ttl, track_owners, detect_deadlocks } =
+            options;
+        let about = About { name, table_type, key_type: type_name::<K>() };
         let (limit, by_key) = match limit {
             Source::Same(limit) => (clamp(limit), None),
             Source::ByKey(limit) => (0, Some(limit)),
         };
         let map = DashMap::with_hasher_and_shard_amount(NoHash, shards);
-        let gates = C::GATED.then(|| Box::new(Gates::new(map.shards().len())));
+        let shards = map.shards().len();
+        let tracking = (track_owners || detect_deadlocks)
+            .then(|| Arc::new(Tracking::new(about.clone(), detect_deadlocks, shards)));
+        let gates = C::GATED.then(|| Box::new(Gates::new(shards)));
         Self {
             map,
             gates,
@@ -209,8 +224,8 @@ impl<K, S, C: Content> Table<K, S, C> {
             reentrant,
             retention: idle_ttl.map(Retention::new),
             counters: Counters::default(),
-            table_type,
-            name,
+            about,
+            tracking,
             scan: Mutex::new(()),
         }
     }
@@ -245,20 +260,44 @@ impl<K, S, C: Content> Table<K, S, C> {
             let gate = self.gates().map(|gates| gates.gate.lock());
             for_each(&self.map, |stored, Entry { slot, .. }| {
                 let waiters = slot.waiting().map(|(seat, weight)| seat.status(weight));
+                let holders = self.tracking.as_ref().map_or_else(Vec::new, |tracking| {
+                    tracking.holders(self.map.determine_shard(stored.hash as usize), stored.id)
+                });
                 keys.push(KeyStatus {
-                    key: stored.key.clone(),
                     held: slot.taken() as usize,
                     limit: slot.limit() as usize,
-                    held_with_all: 0,
+                    holders,
                     waiters: waiters.collect(),
+                    ..KeyStatus::of(stored.key.clone())
                 });
             });
             if let Some(gate) = gate {
                 add_what_the_gate_knows(&gate, &mut keys);
+                self.track(|tracking| {
+                    let holders = tracking.holders_of_all();
+                    keys.iter_mut().for_each(|status| status.holders_of_all = holders.clone());
+                });
             }
         });
         // With no lock held: if a clone panicked the others are dropped.
         panic.resume_or(keys)
+    }
+
+    /// Tells the account of owners, if there is one. In the critical section of what has changed.
+    #[inline]
+    fn track(&self, tell: impl FnOnce(&Arc<Tracking>)) {
+        if let Some(tracking) = &self.tracking {
+            tell(tracking);
+        }
+    }
+
+    /// Notes that a request took its permits, where owners are tracked; returns its mark.
+    #[inline]
+    fn hold(&self, shard: usize, id: u64, slot: &Slot<Seat>, ask: Ask) -> u64 {
+        match &self.tracking {
+            None => 0,
+            Some(tracking) => tracking.hold(shard, id, slot.state(), ask.party(now())),
+        }
     }
 
     /// Gives back what [`acquire`](Self::acquire) took, and what the holder has in hand. To be called once for a hold.
@@ -270,7 +309,7 @@ impl<K, S, C: Content> Table<K, S, C> {
     /// As [`release`](Self::release). If that leaves the entry idle, and it stays, `sweep` was the last sweep before.
     #[inline]
     fn release_noting(&self, hold: &mut Hold<C>, hand_over: bool, sweep: impl FnOnce() -> u64) {
-        let Hold { hash, id, weight, .. } = *hold;
+        let Hold { hash, id, weight, mark, .. } = *hold;
         #[cfg(loom)]
         if planted(Fault::RemoveInTwoSteps) {
             return self.release_in_two_steps(hash, id, weight);
@@ -285,6 +324,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         content.put(mem::take(&mut hold.in_hand));
         let leaves = self.leave(index, weight);
         if slot.is_last_hold(weight) {
+            self.track(|tracking| tracking.release(index, id, SlotState::UNUSED, mark));
             if self.retention.is_some() || (content.is_kept() && !planted(Fault::ValueGoesWithTheLast)) {
                 slot.release_last(sweep());
                 drop(shard);
@@ -299,6 +339,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
         // Somebody waits, or other permits are out: the slot stays in use.
         let bells = slot.release(weight, hand_over, now);
+        self.track(|tracking| tracking.release(index, id, slot.state(), mark));
         drop(shard);
         self.left(leaves);
         if let Some(bells) = bells {
@@ -329,6 +370,10 @@ impl<K, S, C: Content> Table<K, S, C> {
         let weight = hold.weight;
         self.change_or_leave(hold.hash, hold.id, |entry, bells| {
             let verdict = entry.abandon(ticket, bells, &mut hold.in_hand);
+            if verdict.is_none() {
+                let shard = self.map.determine_shard(hold.hash as usize);
+                self.track(|tracking| tracking.unqueue(shard, hold.id, entry.slot.state(), ticket.number()));
+            }
             let leaves = verdict.is_none().then_some(weight);
             (verdict, leaves)
         })
@@ -355,6 +400,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
         let entry = entry.get_mut();
         let (result, leaves) = change(entry, &mut bells);
+        self.track(|tracking| tracking.follow(index, id, entry.slot.state()));
         let leaves = leaves.and_then(|weight| self.leave(index, weight));
         let mut removed = None;
         if entry.slot.is_idle() {
@@ -396,8 +442,8 @@ impl<K, S, C: Content> Table<K, S, C> {
 
     /// The fields of the public type's `Debug`.
     pub(crate) fn debug(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = f.debug_struct(self.table_type);
-        if let Some(name) = &self.name {
+        let mut fields = f.debug_struct(self.about.table_type);
+        if let Some(name) = &self.about.name {
             fields.field("name", name);
         }
         fields.field("fairness", &self.fairness).field("len", &self.len()).finish_non_exhaustive()

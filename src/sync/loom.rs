@@ -168,10 +168,10 @@ pub(crate) fn for_each<K, V, S>(map: &DashMap<K, V, S>, mut visit: impl FnMut(&K
     }
 }
 
-pub(crate) fn for_each_mut<K, V, S>(map: &DashMap<K, V, S>, mut visit: impl FnMut(&mut V)) {
+pub(crate) fn for_each_mut<K, V, S>(map: &DashMap<K, V, S>, mut visit: impl FnMut(&K, &mut V)) {
     let mut shard = map.shards[0].write();
     let table: &mut RawTable<_> = &mut shard;
-    for (_, value) in &mut table.0 {
-        visit(value.get_mut());
+    for (key, value) in &mut table.0 {
+        visit(key, value.get_mut());
     }
 }

@@ -4,19 +4,22 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::panic::Location;
+use std::time::Instant;
 
 use super::gated::{Knock, went_through};
 use super::queued::Queued;
 use super::waiting::OneWait;
 use super::{Entry, Hold, Seat, Stored, Table};
 use crate::content::Content;
-use crate::error::{AcquireError, Deadlock};
+use crate::error::AcquireError;
 use crate::fault::{Fault, planted};
 use crate::gate::{Door, LetIn};
 use crate::mode::Mode;
 use crate::options::Fairness;
 use crate::owners::notes::{self, Note, Of, Place};
+use crate::owners::tracked::Party;
 use crate::owners::{slot_id, thread_number};
+use crate::report::Deadlock;
 use crate::slot::{Request, Slot, Ticket};
 use crate::sync::{Ordering, SharedValue, now, spin_loop, yield_now};
 use crate::unwind::Alone;
@@ -47,8 +50,10 @@ pub(crate) enum Kind {
     OneOfSeveral,
     /// Exclusive, by a guard that may move: the hold has no owner, but a thread that owns the key cannot ask for it.
     Movable,
-    /// One of several permits.
+    /// One of several permits, by a guard that stays on its thread.
     Permit,
+    /// The same, by a guard that may move.
+    MovablePermit,
     /// Shared, by a guard that stays on its thread.
     Reader,
     /// Shared, by a guard that may move.
@@ -60,7 +65,7 @@ impl Ask {
     pub(super) fn request(self) -> Request {
         let owner = match self.kind {
             Kind::Owned | Kind::OneOfSeveral => thread_number(),
-            Kind::Movable | Kind::Permit | Kind::Reader | Kind::MovableReader => 0,
+            Kind::Movable | Kind::Permit | Kind::MovablePermit | Kind::Reader | Kind::MovableReader => 0,
         };
         Request { weight: self.weight, owner }
     }
@@ -68,6 +73,16 @@ impl Ask {
     #[inline]
     pub(super) fn mode(self) -> Mode {
         Mode::of_weight(self.weight)
+    }
+
+    /// Whether the guard may move to another thread.
+    pub(super) fn is_movable(self) -> bool {
+        matches!(self.kind, Kind::Movable | Kind::MovablePermit | Kind::MovableReader)
+    }
+
+    /// For the account of owners.
+    pub(super) fn party(self, since: Instant) -> Party {
+        Party::new(self.weight, self.is_movable(), since, self.location)
     }
 }
 
@@ -91,6 +106,7 @@ enum Refused<'a> {
     },
     Reentered {
         id: u64,
+        mark: u64,
     },
     OwnHold,
     OverLimit {
@@ -118,17 +134,17 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let hash = self.hash(key);
         let must_ask = |refusal: Refusal<'_>| matches!(refusal, Refusal::Absent { limit: 0 } | Refusal::Closed);
         let mut in_hand = C::InHand::default();
-        let id = match self.enter(hash, key, ask.request(), false, 0, || key.to_owned(), &mut in_hand, must_ask) {
-            Ok(id) => id,
+        let (id, mark) = match self.enter(hash, key, ask, false, 0, || key.to_owned(), &mut in_hand, must_ask) {
+            Ok(taken) => taken,
             // Perhaps it can re-enter, or pass.
             Err(must_ask) if must_ask || self.reentrant || (C::GATED && notes::any()) => {
-                let id;
-                (id, in_hand) = self.acquire_contended(hash, key, ask, &Wait::now(), None).ok()?;
-                id
+                let taken;
+                (taken, in_hand) = self.acquire_contended(hash, key, ask, &Wait::now(), None).ok()?;
+                taken
             }
             Err(_) => return None,
         };
-        Some(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), in_hand })
+        Some(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), mark, in_hand })
     }
 
     /// Takes the key, waiting for it without limit. The error is `WouldDeadlock` or `OverLimit`.
@@ -140,15 +156,15 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     {
         let hash = self.hash(key);
         let mut in_hand = C::InHand::default();
-        let id = match self.enter(hash, key, ask.request(), false, 0, || key.to_owned(), &mut in_hand, |_| ()) {
-            Ok(id) => id,
+        let (id, mark) = match self.enter(hash, key, ask, false, 0, || key.to_owned(), &mut in_hand, |_| ()) {
+            Ok(taken) => taken,
             Err(()) => {
-                let id;
-                (id, in_hand) = self.acquire_contended(hash, key, ask, &Wait::FOREVER, None)?;
-                id
+                let taken;
+                (taken, in_hand) = self.acquire_contended(hash, key, ask, &Wait::FOREVER, None)?;
+                taken
             }
         };
-        Ok(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), in_hand })
+        Ok(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), mark, in_hand })
     }
 
     /// Takes the key, waiting for it as `wait` allows.
@@ -176,8 +192,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
             return Err(AcquireError::Cancelled);
         }
         let hash = self.hash(key);
-        let (id, in_hand) = self.acquire_contended(hash, key, ask, wait, deadline)?;
-        Ok(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), in_hand })
+        let ((id, mark), in_hand) = self.acquire_contended(hash, key, ask, wait, deadline)?;
+        Ok(Hold { hash, id, weight: ask.weight, place: self.note(ask, hash, id), mark, in_hand })
     }
 
     /// Notes a hold that stays on this thread, if the table asks for it.
@@ -216,12 +232,12 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
 
     pub(super) fn own_hold(&self, ask: Ask) -> AcquireError {
         self.counters.deadlocked();
-        Deadlock::reentry::<K>(self.name.clone(), self.table_type, ask.location).into()
+        Deadlock::reentry(&self.about, ask.location).into()
     }
 
     pub(super) fn under_own_hold(&self, ask: Ask) -> AcquireError {
         self.counters.deadlocked();
-        Deadlock::under_own_hold::<K>(self.name.clone(), self.table_type, ask.location).into()
+        Deadlock::under_own_hold(&self.about, ask.location).into()
     }
 
     /// One look at the key as a newcomer: takes it if that is possible, else asks `refused` what to do, in the same critical
@@ -235,13 +251,13 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         &self,
         hash: u64,
         key: &Q,
-        request: Request,
+        ask: Ask,
         through: bool,
         asked: u32,
         own: impl FnOnce() -> K,
         in_hand: &mut C::InHand,
         refused: impl FnOnce(Refusal<'_>) -> R,
-    ) -> Result<u64, R>
+    ) -> Result<(u64, u64), R>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
@@ -249,7 +265,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let index = self.map.determine_shard(hash as usize);
         let mut shard = self.map.shards()[index].write();
         let door = self.gates().map(|gates| gates.door(index));
-        let mode = Mode::of_weight(request.weight);
+        let (request, mode) = (ask.request(), ask.mode());
         if let Some(door) = door
             && !through
             && door.closed(mode) != 0
@@ -263,7 +279,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if let Some(door) = door {
                     door.enter(mode);
                 }
-                return Ok(stored.id);
+                return Ok((stored.id, self.hold(index, stored.id, slot, ask)));
             }
             return Err(refused(Refusal::Present { id: stored.id, slot, door }));
         }
@@ -279,12 +295,14 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         }
         let stored = Stored { hash, id: slot_id(), key: own() };
         let id = stored.id;
-        let entry = Entry { slot: Slot::held(limit, request), content: C::default() };
+        let slot = Slot::held(limit, request);
+        let mark = self.hold(index, id, &slot, ask);
+        let entry = Entry { slot, content: C::default() };
         shard.insert(hash, (stored, SharedValue::new(entry)), |(stored, _)| stored.hash);
         if let Some(door) = door {
             door.enter(mode);
         }
-        Ok(id)
+        Ok((id, mark))
     }
 
     #[cold]
@@ -296,12 +314,12 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         ask: Ask,
         wait: &Wait,
         mut deadline: Option<Deadline>,
-    ) -> Result<(u64, C::InHand), AcquireError>
+    ) -> Result<((u64, u64), C::InHand), AcquireError>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
     {
-        let request = ask.request();
+        let (request, shard) = (ask.request(), self.map.determine_shard(hash as usize));
         let over_limit = |limit: u32| AcquireError::OverLimit { requested: ask.weight as usize, limit: limit as usize };
         let mut in_hand = C::InHand::default();
         let (mut asked, mut owned) = (0, Alone(None));
@@ -328,10 +346,10 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                     Refusal::Absent { limit: 0 } if asked == 0 => return Refused::AskLimit,
                     Refusal::Absent { limit } => return Refused::OverLimit { limit },
                 };
-                if ask.kind != Kind::Permit && slot.is_owned_by(thread_number()) {
+                if !matches!(ask.kind, Kind::Permit | Kind::MovablePermit) && slot.is_owned_by(thread_number()) {
                     if self.reentrant && ask.kind == Kind::Owned {
                         slot.reenter();
-                        return Refused::Reentered { id };
+                        return Refused::Reentered { id, mark: self.hold(shard, id, slot, ask) };
                     }
                     return Refused::OwnHold;
                 }
@@ -343,7 +361,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                         // It reads the key, or every key: it may go on doing so, whoever waits.
                         Some((noted, true)) if noted == id && slot.take_more(request) => {
                             door.enter(Mode::Read);
-                            return Refused::Reentered { id };
+                            return Refused::Reentered { id, mark: self.hold(shard, id, slot, ask) };
                         }
                         Some((noted, _)) if noted == id => {}
                         _ => return Refused::LookAtNotes { id },
@@ -361,15 +379,16 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if round < looks && slot.waiters() == 0 && (!through || wait.limits_the_queue()) {
                     return Refused::LookAgain;
                 }
-                let one_wait = self.begin_wait();
-                let ticket = slot.enqueue(self.fairness, request, one_wait.seat(ask.location), one_wait.since());
+                let one_wait = self.begin_wait(ask);
+                let ticket = slot.enqueue(self.fairness, request, one_wait.seat(), one_wait.since());
+                one_wait.track(|tracking, party| tracking.queue(shard, id, slot.state(), ticket.number(), party));
                 if let Some(door) = door {
                     door.enter(ask.mode());
                 }
                 Refused::Queued { id, ticket, one_wait }
             };
             let own = || owned.0.take().unwrap_or_else(|| key.to_owned());
-            let entered = self.enter(hash, key, request, through, asked, own, &mut in_hand, refused);
+            let entered = self.enter(hash, key, ask, through, asked, own, &mut in_hand, refused);
             if let Some(gate) = gate.take() {
                 let queued = matches!(entered, Err(Refused::Queued { .. }));
                 let came = queued || matches!(entered, Ok(_) | Err(Refused::Reentered { .. }));
@@ -390,7 +409,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                         Knock::LetIn(outcome, key, one_wait) => {
                             owned.0 = key;
                             match outcome {
-                                LetIn::Granted { id } => Ok(id),
+                                LetIn::Granted { id } => Ok((id, one_wait.mark())),
                                 LetIn::Queued { id, ticket } => Err(Refused::Queued { id, ticket, one_wait }),
                                 LetIn::Again => continue,
                             }
@@ -400,13 +419,13 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 entered => entered,
             };
             match entered {
-                Ok(id) | Err(Refused::Reentered { id }) => {
-                    let hold = Hold::new(hash, id, ask.weight, in_hand);
+                Ok((id, mark)) | Err(Refused::Reentered { id, mark }) => {
+                    let hold = Hold::new(hash, id, ask.weight, mark, in_hand);
                     let mut unreturned = Unreturned { table: self, hold };
                     drop(owned);
                     let in_hand = mem::take(&mut unreturned.hold.in_hand);
                     mem::forget(unreturned);
-                    return Ok((id, in_hand));
+                    return Ok(((id, mark), in_hand));
                 }
                 Err(Refused::AskLimit) => {
                     // The time runs from the call, and the function may take some.
@@ -437,7 +456,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
             }
         };
         let deadline = deadline.unwrap_or(Deadline::Never);
-        let hold = Hold::new(hash, id, ask.weight, in_hand);
+        let hold = Hold::new(hash, id, ask.weight, one_wait.mark(), in_hand);
         let queued = Queued { table: self, hold, ticket: Some(ticket), one_wait };
         drop(owned);
         queued.wait(wait, deadline)

@@ -2,15 +2,17 @@
 
 use std::panic::Location;
 
+use super::acquire::{Ask, Kind};
 use super::waiting::{OneWait, Waiting};
 use super::{Hold, Seat, Table};
 use crate::content::Content;
-use crate::error::{AcquireError, Deadlock};
+use crate::error::AcquireError;
 use crate::fault::{Fault, planted};
 use crate::gate::{Gate, Gates};
 use crate::mode::Mode;
 use crate::owners::notes::{self, Note, Of, Place};
 use crate::owners::thread_number;
+use crate::report::Deadlock;
 use crate::slot::{Bells, Request};
 use crate::sync::now;
 use crate::wait::{Deadline, Wait};
@@ -19,6 +21,7 @@ use crate::wait::{Deadline, Wait};
 pub(crate) struct HoldAll {
     mode: Mode,
     place: Place,
+    mark: u64,
 }
 
 const GATED: &str = "only tables with a gate are locked over every key";
@@ -37,7 +40,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
         let would_deadlock = || {
             self.counters.deadlocked();
-            Deadlock::over_own_hold::<K>(self.name.clone(), self.table_type, location).into()
+            Deadlock::over_own_hold(&self.about, location).into()
         };
         let holdings = notes::holdings(gates.table);
         if holdings.writes || holdings.writes_all || (mode == Mode::Write && holdings.any) {
@@ -52,9 +55,15 @@ impl<K, S, C: Content> Table<K, S, C> {
             Err(error)
         };
         let place = gate.place(holdings);
+        let ask = Ask { weight: mode.weight(), kind: Kind::OneOfSeveral, location };
         let refused = if gate.try_hold(mode, place) {
+            let party = self.tracking.as_ref().map(|tracking| (tracking, ask.party(now())));
+            let mark = party.as_ref().map_or(0, |(_, party)| party.mark);
+            if let Some((tracking, party)) = party {
+                tracking.hold_all(mode, party);
+            }
             drop(gate);
-            return Ok(self.hold_all(gates, mode));
+            return Ok(self.hold_all(gates, mode, mark));
         } else if holdings.any && (self.is_awaited(gates) || self.is_awaited_before(gates, &gate, place)) {
             // It would wait for that writer, who waits for this thread.
             refuse(&mut gate, would_deadlock())
@@ -70,15 +79,17 @@ impl<K, S, C: Content> Table<K, S, C> {
             bells.ring();
             return Err(error);
         }
-        let one_wait = self.begin_wait();
-        gate.wait(mode, place, one_wait.seat(location));
+        let one_wait = self.begin_wait(ask);
+        let mark = one_wait.mark();
+        gate.wait(mode, place, one_wait.seat());
+        one_wait.track(|tracking, party| tracking.queue_for_all(place, mode, party));
         drop(gate);
         WaitsForAll { table: self, gates, mode, place: Some(place), one_wait }.wait_for_outcome(wait, deadline)?;
-        Ok(self.hold_all(gates, mode))
+        Ok(self.hold_all(gates, mode, mark))
     }
 
-    fn hold_all(&self, gates: &Gates<K, Seat>, mode: Mode) -> HoldAll {
-        HoldAll { mode, place: notes::add(Note { table: gates.table, mode, of: Of::AllKeys }) }
+    fn hold_all(&self, gates: &Gates<K, Seat>, mode: Mode, mark: u64) -> HoldAll {
+        HoldAll { mode, mark, place: notes::add(Note { table: gates.table, mode, of: Of::AllKeys }) }
     }
 
     /// Closes the doors to what conflicts with all keys in `mode`, those that are open yet.
@@ -99,6 +110,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         let mut bells = Bells::new();
         let mut gate = gates.gate.lock();
         gate.release(hold.mode);
+        self.track(|tracking| tracking.release_all(hold.mark));
         self.settle_gate(gates, &mut gate, &mut bells);
         drop(gate);
         bells.ring();
@@ -113,7 +125,10 @@ impl<K, S, C: Content> Table<K, S, C> {
         let mut bells = Bells::new();
         let mut shard = self.map.shards()[index].write();
         let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(super::SLOT_STAYS);
-        entry.get_mut().slot.downgrade(Request { weight: Mode::Read.weight(), owner: 0 }, now, &mut bells);
+        let slot = &mut entry.get_mut().slot;
+        let weight = Mode::Read.weight();
+        slot.downgrade(Request { weight, owner: 0 }, now, &mut bells);
+        self.track(|tracking| tracking.convert(index, id, slot.state(), hold.mark, weight));
         let door = gates.door(index);
         door.enter(Mode::Read);
         let (came, left) = (door.closed(Mode::Read), door.leave(Mode::Write));
@@ -123,7 +138,7 @@ impl<K, S, C: Content> Table<K, S, C> {
             let mut gate = gates.gate.lock();
             gate.came(Mode::Read, came);
             gate.left(Mode::Write, left);
-            gate.grant(&mut bells);
+            self.grant_all(&mut gate, &mut bells);
         }
         bells.ring();
     }
@@ -131,7 +146,7 @@ impl<K, S, C: Content> Table<K, S, C> {
     /// Turns a hold from shared to exclusive, if it is the only one of its key and nobody reads all keys.
     pub(crate) fn try_upgrade(&self, hold: &mut Hold<C>) -> bool {
         let Some(gates) = self.gates() else { return false };
-        let (hash, id) = (hold.hash, hold.id);
+        let (hash, id, mark) = (hold.hash, hold.id, hold.mark);
         let index = self.map.determine_shard(hash as usize);
         let owner = if hold.place == Place::NONE { 0 } else { thread_number() };
         // Under the shard's lock; the doors as they were found.
@@ -146,7 +161,9 @@ impl<K, S, C: Content> Table<K, S, C> {
             if slot.taken() != Mode::Read.weight() {
                 return Some((false, 0));
             }
-            slot.convert(Request { weight: Mode::Write.weight(), owner });
+            let weight = Mode::Write.weight();
+            slot.convert(Request { weight, owner });
+            self.track(|tracking| tracking.convert(index, id, slot.state(), mark, weight));
             door.enter(Mode::Write);
             Some((true, door.leave(Mode::Read)))
         };
@@ -187,6 +204,9 @@ impl<K, S, C: Content> WaitsForAll<'_, K, S, C> {
         let mut bells = Bells::new();
         let mut gate = self.gates.gate.lock();
         let left = gate.give_up(self.mode, place);
+        if left {
+            self.table.track(|tracking| tracking.unqueue_for_all(place));
+        }
         if left && !planted(Fault::CloserLeavesUnsettled) {
             self.table.settle_gate(self.gates, &mut gate, &mut bells);
         }
@@ -220,7 +240,8 @@ impl<K, S, C: Content> Waiting for WaitsForAll<'_, K, S, C> {
 impl<K, S, C: Content> Drop for WaitsForAll<'_, K, S, C> {
     fn drop(&mut self) {
         if self.place.is_some() && !self.leave() {
-            self.table.release_all(&mut HoldAll { mode: self.mode, place: Place::NONE });
+            let mark = self.one_wait.mark();
+            self.table.release_all(&mut HoldAll { mode: self.mode, place: Place::NONE, mark });
         }
     }
 }

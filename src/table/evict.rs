@@ -83,8 +83,7 @@ mod tests {
     use crate::limit::Source;
     use crate::options::{Fairness, Options};
     use crate::slot::Request;
-    use crate::table::{Ask, HasTable, Held, Kind, Seat};
-    use crate::waiter::OwnWaiter;
+    use crate::table::{Ask, HasTable, Held, Kind};
 
     struct Keys(Table<u32, std::hash::RandomState>);
 
@@ -161,13 +160,13 @@ mod tests {
         use_it(Some(7));
         assert_eq!(sweep(10), 0, "seen first");
         assert_eq!(sweep(50), 0, "not yet");
-        assert_eq!(table.retain(|_, value| *value == 7), 0);
+        assert_eq!(table.retain(location, |_, value| *value == 7), 0);
         assert_eq!(sweep(69), 0, "younger than its ttl");
         assert_eq!(sweep(70), 1);
         // Nor is one that takes the value away.
         use_it(Some(7));
         assert_eq!(sweep(100), 0, "seen first");
-        assert_eq!(table.retain(|_, _| false), 0);
+        assert_eq!(table.retain(location, |_, _| false), 0);
         assert_eq!((sweep(159), sweep(160)), (0, 1));
         assert_eq!(table.len(), 0);
     }
@@ -182,13 +181,13 @@ mod tests {
         let mut hold = table.acquire(&1, Ask { weight: 1, kind: Kind::Permit, location }).unwrap();
         hold.in_hand = Some(7);
         let (hash, id) = (hold.hash, hold.id());
-        let waiter = OwnWaiter::take();
-        let seat = Seat { waiter: waiter.share(), since: now(), location };
+        let one_wait = table.begin_wait(Ask { weight: 1, kind: Kind::Permit, location });
+        let seat = one_wait.seat();
         let request = Request { weight: 1, owner: 0 };
         let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, request, seat, now()));
         assert_eq!((sweep(0), sweep(100)), (0, 0));
         table.release(&mut hold, false);
-        assert_eq!(table.retain(|_, _| unreachable!("it is waited for")), 1);
+        assert_eq!(table.retain(location, |_, _| unreachable!("it is waited for")), 1);
         table.change(hash, id, |entry, bells| entry.abandon(ticket, bells, &mut None));
         assert_eq!(sweep(200), 0, "seen first");
         assert_eq!((sweep(259), sweep(260)), (0, 1));

@@ -42,19 +42,23 @@ pub(super) fn went_through<K>(mut gate: MutexGuard<'_, Gate<K, Seat>>, mode: Mod
     bells.ring();
 }
 
-/// Adds to a snapshot who is kept out, and how many hold all keys.
+/// Adds to a snapshot who is kept out, how many hold all keys, and who waits for them.
 pub(super) fn add_what_the_gate_knows<K: Clone>(gate: &Gate<K, Seat>, keys: &mut Vec<KeyStatus<K>>) {
     for (mode, request) in gate.kept_out_in_order() {
         let place = keys.iter().position(|status| (request.same)(&status.key, &request.key)).unwrap_or_else(|| {
             let limit = MAX_READERS as usize;
             let key = request.key.clone();
-            keys.push(KeyStatus { key, held: 0, limit, held_with_all: 0, waiters: Vec::new() });
+            keys.push(KeyStatus { limit, ..KeyStatus::of(key) });
             keys.len() - 1
         });
         keys[place].waiters.push(request.seat.status(mode.weight()));
     }
     let held = gate.held().map_or(0, |(_, held)| held as usize);
-    keys.iter_mut().for_each(|status| status.held_with_all = held);
+    let waiters: Vec<_> = gate.waiting_in_order().map(|(mode, seat)| seat.status(mode.weight())).collect();
+    for status in keys {
+        status.held_with_all = held;
+        status.waiters_for_all = waiters.clone();
+    }
 }
 
 impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
@@ -109,12 +113,14 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 return Err(AcquireError::QueueFull);
             }
         }
-        let one_wait = self.begin_wait();
-        let seat = one_wait.seat(ask.location);
+        let one_wait = self.begin_wait(ask);
+        let seat = one_wait.seat();
         let request = KeptOut { hash, key, same, owner: ask.request().owner, seat, holds: holdings.any };
-        let number = Some(gate.keep_out(mode, request));
+        let number = gate.keep_out(mode, request);
+        one_wait.track(|tracking, party| tracking.keep_out(number, mode, party, holdings.any));
         drop(gate);
-        let mut kept_out = AtGate { table: self, gates, hash, mode, number, holds: holdings.any, one_wait: &one_wait };
+        let mut kept_out =
+            AtGate { table: self, gates, hash, mode, number: Some(number), holds: holdings.any, one_wait: &one_wait };
         let (outcome, key) = kept_out.wait_for_outcome(wait, deadline)?;
         drop(kept_out);
         // It may have been granted between being queued and looking here: it looks at its slot before it parks.
@@ -147,10 +153,10 @@ impl<K, S, C: Content> Table<K, S, C> {
         &self,
         gates: &Gates<K, Seat>,
         gate: &mut Gate<K, Seat>,
-        mode: Mode,
-        kept_out: KeptOut<K, Seat>,
+        (number, mode, kept_out): (i64, Mode, KeptOut<K, Seat>),
         bells: &mut Bells<Seat>,
     ) -> (LetIn, Option<K>) {
+        let party = self.tracking.as_ref().and_then(|tracking| Some((tracking, tracking.take_out(number)?)));
         let KeptOut { hash, key, same, owner, seat, holds: _ } = kept_out;
         let request = Request { weight: mode.weight(), owner };
         let index = self.map.determine_shard(hash as usize);
@@ -161,40 +167,57 @@ impl<K, S, C: Content> Table<K, S, C> {
             let present = shard.get_mut(hash, |(stored, _)| stored.hash == hash && same(&stored.key, &key));
             found = Some(present.map(|(stored, _)| stored.id));
         });
-        let outcome = match found {
+        let (outcome, unused, state) = match found {
             None => {
                 bells.push(seat);
                 return (LetIn::Again, Some(key));
             }
             Some(Some(id)) => {
                 let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect("it was there");
-                let ticket = entry.get_mut().slot.admit(self.fairness, request, seat.clone(), now());
-                (ticket.map_or(LetIn::Granted { id }, |ticket| LetIn::Queued { id, ticket }), Some(key))
+                let slot = &mut entry.get_mut().slot;
+                let ticket = slot.admit(self.fairness, request, seat.clone(), now());
+                let outcome = ticket.map_or(LetIn::Granted { id }, |ticket| LetIn::Queued { id, ticket });
+                (outcome, Some(key), slot.state())
             }
             Some(None) => {
                 let stored = Stored { hash, id: slot_id(), key };
                 let id = stored.id;
-                let entry = Entry { slot: Slot::held(MAX_READERS, request), content: C::default() };
+                let slot = Slot::held(MAX_READERS, request);
+                let state = slot.state();
+                let entry = Entry { slot, content: C::default() };
                 shard.insert(hash, (stored, SharedValue::new(entry)), |(stored, _)| stored.hash);
-                (LetIn::Granted { id }, None)
+                (LetIn::Granted { id }, None, state)
             }
         };
         gates.door(index).enter(mode);
         gate.entered(mode);
-        if matches!(outcome.0, LetIn::Granted { .. }) {
-            bells.push(seat);
+        match (outcome, party) {
+            (LetIn::Granted { id }, Some((tracking, party))) => {
+                tracking.hold(index, id, state, party.holds_from_now());
+                bells.push(seat);
+            }
+            (LetIn::Queued { id, ticket }, Some((tracking, party))) => {
+                tracking.queue(index, id, state, ticket.number(), party);
+                if tracking.detects {
+                    // It waits for others now, who may wait for it: it looks.
+                    bells.push(seat);
+                }
+            }
+            (LetIn::Granted { .. }, None) => bells.push(seat),
+            _ => {}
         }
-        outcome
+        (outcome, unused)
     }
 
     /// Lets in who is kept out by nothing any more, grants all keys to who is next, and opens the doors if nobody is; the end of
     /// every change by which a lock over all keys goes.
     pub(super) fn settle_gate(&self, gates: &Gates<K, Seat>, gate: &mut Gate<K, Seat>, bells: &mut Bells<Seat>) {
-        while let Some((number, mode, request)) = gate.next_to_let_in() {
-            let outcome = self.let_in(gates, gate, mode, request, bells);
+        while let Some(request) = gate.next_to_let_in() {
+            let number = request.0;
+            let outcome = self.let_in(gates, gate, request, bells);
             gate.note_outcome(number, outcome);
         }
-        gate.grant(bells);
+        self.grant_all(gate, bells);
         gate.look_again(bells);
         let open = gate.begin_opening();
         if !open.is_empty() {
@@ -207,6 +230,12 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
     }
 
+    /// Grants all keys to who is next, while that is possible.
+    pub(super) fn grant_all(&self, gate: &mut Gate<K, Seat>, bells: &mut Bells<Seat>) {
+        gate.grant(bells);
+        self.track(|tracking| tracking.follow_all(|mode, place| gate.waits(mode, place)));
+    }
+
     /// Tells the gate of an intent that has left by a closed door. To be called with no lock held.
     #[cold]
     #[inline(never)]
@@ -215,7 +244,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         let mut bells = Bells::new();
         let mut gate = gates.gate.lock();
         gate.left(mode, closing);
-        gate.grant(&mut bells);
+        self.grant_all(&mut gate, &mut bells);
         drop(gate);
         bells.ring();
     }
@@ -244,7 +273,7 @@ impl<K, S, C: Content> AtGate<'_, K, S, C> {
             && !gate.keeps_out(self.mode, notes::holdings(self.gates.table), || self.table.is_awaited(self.gates))
             && let Some(request) = gate.take_out(self.mode, number)
         {
-            let let_in = self.table.let_in(self.gates, &mut gate, self.mode, request, &mut bells);
+            let let_in = self.table.let_in(self.gates, &mut gate, (number, self.mode, request), &mut bells);
             if matches!(let_in.0, LetIn::Queued { .. }) {
                 gate.look_again(&mut bells);
             }
@@ -266,8 +295,9 @@ impl<K, S, C: Content> AtGate<'_, K, S, C> {
         let outcome = gate.outcome(number);
         let request = gate.take_out(self.mode, number);
         if request.is_some() {
+            self.table.track(|tracking| drop(tracking.take_out(number)));
             // Who waits for all keys may have waited for it.
-            gate.grant(&mut bells);
+            self.table.grant_all(&mut gate, &mut bells);
         }
         drop(gate);
         bells.ring();
@@ -298,15 +328,15 @@ impl<K, S, C: Content> Drop for AtGate<'_, K, S, C> {
         if self.number.is_none() {
             return;
         }
-        let (hash, weight) = (self.hash, self.mode.weight());
+        let (hash, weight, mark) = (self.hash, self.mode.weight(), self.one_wait.mark());
         match self.leave() {
             Some((LetIn::Granted { id }, key)) => {
                 let _key = Alone(key);
-                self.table.release(&mut Hold::new(hash, id, weight, C::InHand::default()), false);
+                self.table.release(&mut Hold::new(hash, id, weight, mark, C::InHand::default()), false);
             }
             Some((LetIn::Queued { id, ticket }, key)) => {
                 let _key = Alone(key);
-                let mut hold = Hold::new(hash, id, weight, C::InHand::default());
+                let mut hold = Hold::new(hash, id, weight, mark, C::InHand::default());
                 if self.table.abandon(&mut hold, ticket) == Some(Verdict::Granted) {
                     self.table.release(&mut hold, false);
                 }

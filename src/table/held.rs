@@ -14,14 +14,16 @@ pub(crate) struct Hold<C: Content> {
     pub(super) id: u64,
     pub(super) weight: u32,
     pub(super) place: Place,
+    /// What a table that tracks owners calls this hold; 0 elsewhere.
+    pub(super) mark: u64,
     pub(crate) in_hand: C::InHand,
 }
 
 impl<C: Content> Hold<C> {
     /// A hold that is not noted anywhere.
     #[inline]
-    pub(super) fn new(hash: u64, id: u64, weight: u32, in_hand: C::InHand) -> Self {
-        Self { hash, id, weight, place: Place::NONE, in_hand }
+    pub(super) fn new(hash: u64, id: u64, weight: u32, mark: u64, in_hand: C::InHand) -> Self {
+        Self { hash, id, weight, place: Place::NONE, mark, in_hand }
     }
 
     /// The id of the slot.

@@ -28,7 +28,18 @@ impl<K, S, C: Content> Table<K, S, C> {
         let mut by_key = self.by_key.lock();
         let replaced = mem::take(&mut *by_key);
         self.limit.store(limit, Ordering::Relaxed);
-        for_each_mut(&self.map, |entry| entry.slot.set_limit(limit, now, &mut bells));
+        for_each_mut(&self.map, |stored, entry| {
+            let slot = &mut entry.slot;
+            slot.set_limit(limit, now, &mut bells);
+            self.track(|tracking| {
+                let shard = self.map.determine_shard(stored.hash as usize);
+                tracking.reject(shard, stored.id, slot.state(), |ticket| slot.has_rejected(ticket));
+                if tracking.detects {
+                    // A lower limit can close a ring: each of them looks.
+                    slot.waiting().for_each(|(seat, _)| bells.push(seat.clone()));
+                }
+            });
+        });
         drop(by_key);
         bells.ring();
         drop(replaced);

@@ -20,10 +20,10 @@ pub(super) struct Queued<'a, K, S, C: Content> {
 }
 
 impl<K, S, C: Content> Queued<'_, K, S, C> {
-    /// Waits for the grant; gives the slot's id, and what the entry kept.
-    pub(super) fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<(u64, C::InHand), AcquireError> {
+    /// Waits for the grant; gives the slot's id, the hold's mark, and what the entry kept.
+    pub(super) fn wait(mut self, wait: &Wait, deadline: Deadline) -> Result<((u64, u64), C::InHand), AcquireError> {
         self.wait_for_outcome(wait, deadline)?;
-        Ok((self.hold.id, mem::take(&mut self.hold.in_hand)))
+        Ok(((self.hold.id, self.hold.mark), mem::take(&mut self.hold.in_hand)))
     }
 
     fn abandon(&mut self) -> Option<Verdict> {

@@ -37,7 +37,7 @@ impl Drop for Key<'_> {
 }
 
 fn hold<C: Content>(id: u64, weight: u32) -> Hold<C> {
-    Hold::new(HASH, id, weight, C::InHand::default())
+    Hold::new(HASH, id, weight, 0, C::InHand::default())
 }
 
 /// Runs `end` on a table in which one key is held by nobody any more and waited for once.
@@ -53,8 +53,8 @@ fn with_a_last_waiter(
     let id = slot_id();
     let key = Stored { hash: HASH, id, key: Key { table, dropped_outside, drops } };
     let mut slot = Slot::held(2, REQUEST);
-    let one_wait = table_of_keys.begin_wait();
-    let seat = one_wait.seat(Location::caller());
+    let one_wait = table_of_keys.begin_wait(Ask { weight, kind: Kind::Permit, location: Location::caller() });
+    let seat = one_wait.seat();
     let ticket: Ticket = slot.enqueue(Fairness::Eventual, Request { weight, ..REQUEST }, seat, now());
     let shard = table_of_keys.map.determine_shard(HASH as usize);
     table_of_keys.map.shards()[shard].write().insert(
@@ -113,17 +113,17 @@ fn a_waiter_that_unwinds_after_its_grant_leaves_the_value() {
     first.in_hand = Some("kept");
     let (hash, id) = (first.hash, first.id);
     let queue = || {
-        let one_wait = table.begin_wait();
-        let seat = one_wait.seat(Location::caller());
+        let one_wait = table.begin_wait(ask);
+        let seat = one_wait.seat();
         let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, REQUEST, seat, now()));
-        Queued { table: &table, hold: Hold::new(hash, id, 1, None), ticket: Some(ticket), one_wait }
+        Queued { table: &table, hold: Hold::new(hash, id, 1, 0, None), ticket: Some(ticket), one_wait }
     };
     let (second, third) = (queue(), queue());
     table.release(&mut first, true);
     drop(second);
     let (_, value) = third.wait(&crate::wait::Wait::FOREVER, crate::wait::Deadline::Never).expect("it is rung");
     assert_eq!(value, Some("kept"));
-    table.release(&mut Hold::new(hash, id, 1, value), false);
+    table.release(&mut Hold::new(hash, id, 1, 0, value), false);
     assert_eq!(table.len(), 1, "the value keeps the entry");
 }
 

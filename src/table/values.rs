@@ -1,9 +1,10 @@
 //! The keys that are there, and a visit of their values.
 
+use std::panic::Location;
+
+use super::acquire::{Ask, Kind};
 use super::{Entry, Hold, Table};
 use crate::content::{Content, Value};
-use crate::owners::thread_number;
-use crate::slot::Request;
 use crate::sync::{for_each, now};
 use crate::unwind::FirstPanic;
 
@@ -41,7 +42,7 @@ impl<K, S, C: Content> Table<K, S, C> {
 impl<K, S, V> Table<K, S, Value<V>> {
     /// Shows every value to `keep`, and drops those that it does not want; skips keys that are held or waited for, and returns how
     /// many those were.
-    pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) -> usize
+    pub(crate) fn retain(&self, location: &'static Location<'static>, mut keep: impl FnMut(&K, &mut V) -> bool) -> usize
     where
         K: Clone,
     {
@@ -52,7 +53,7 @@ impl<K, S, V> Table<K, S, Value<V>> {
         }
         let mut skipped = 0;
         for (hash, id) in entries {
-            let Some((key, mut visit)) = self.visit(hash, id, &mut skipped) else { continue };
+            let Some((key, mut visit)) = self.visit(hash, id, location, &mut skipped) else { continue };
             let mut unwanted = None;
             let mut panic = FirstPanic::default();
             panic.catch(|| unwanted = visit.hold.in_hand.take_if(|value| !keep(&key, value)));
@@ -66,11 +67,18 @@ impl<K, S, V> Table<K, S, Value<V>> {
     }
 
     /// Takes the entry, if it has a value and nobody holds it or waits for it.
-    fn visit(&self, hash: u64, id: u64, skipped: &mut usize) -> Option<(K, Visit<'_, K, S, V>)>
+    fn visit(
+        &self,
+        hash: u64,
+        id: u64,
+        location: &'static Location<'static>,
+        skipped: &mut usize,
+    ) -> Option<(K, Visit<'_, K, S, V>)>
     where
         K: Clone,
     {
-        let mut shard = self.map.shards()[self.map.determine_shard(hash as usize)].write();
+        let index = self.map.determine_shard(hash as usize);
+        let mut shard = self.map.shards()[index].write();
         let (stored, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id)?;
         let Entry { slot, content } = entry.get_mut();
         if !slot.is_idle() {
@@ -82,9 +90,11 @@ impl<K, S, V> Table<K, S, Value<V>> {
         }
         let key = stored.key.clone();
         let idle_since = slot.last_sweep();
-        let taken = slot.try_take(Request { weight: 1, owner: thread_number() }, now);
+        let ask = Ask { weight: 1, kind: Kind::Owned, location };
+        let taken = slot.try_take(ask.request(), now);
         debug_assert!(taken, "an idle slot is free");
-        let hold = Hold::new(hash, id, 1, content.take());
+        let mark = self.hold(index, id, slot, ask);
+        let hold = Hold::new(hash, id, ask.weight, mark, content.take());
         Some((key, Visit { table: self, hold, idle_since }))
     }
 }

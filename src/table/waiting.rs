@@ -1,30 +1,40 @@
 //! A wait: in the queue of a key, at the gate, or for every key.
 
 use std::ops::Deref;
+use std::panic::Location;
+use std::sync::Arc;
 use std::time::Instant;
 
+use super::acquire::Ask;
 use super::{Seat, Table};
 use crate::cancel::Registration;
 use crate::content::Content;
+use crate::deadlock;
 use crate::error::AcquireError;
+use crate::owners::tracked::{Party, Tracking};
+use crate::report::Deadlock;
 use crate::stats::Counters;
 use crate::sync::now;
 use crate::wait::{Deadline, Wait};
 use crate::waiter::OwnWaiter;
-use std::panic::Location;
 
 /// A thread's wait for one request, from when it queues or is kept out until it has its outcome.
 pub(super) struct OneWait<'a> {
     counters: &'a Counters,
     waiter: OwnWaiter,
     since: Instant,
+    location: &'static Location<'static>,
+    /// Where owners are tracked.
+    tracked: Option<(&'a Arc<Tracking>, Party)>,
 }
 
 impl<K, S, C: Content> Table<K, S, C> {
     /// Begins a wait. It can be done under a lock.
-    pub(super) fn begin_wait(&self) -> OneWait<'_> {
+    pub(super) fn begin_wait(&self, ask: Ask) -> OneWait<'_> {
         self.counters.contended();
-        OneWait { counters: &self.counters, waiter: OwnWaiter::take(), since: now() }
+        let since = now();
+        let tracked = self.tracking.as_ref().map(|tracking| (tracking, ask.party(since)));
+        OneWait { counters: &self.counters, waiter: OwnWaiter::take(), since, location: ask.location, tracked }
     }
 }
 
@@ -33,8 +43,28 @@ impl OneWait<'_> {
         self.since
     }
 
-    pub(super) fn seat(&self, location: &'static Location<'static>) -> Seat {
-        Seat { waiter: self.waiter.share(), since: self.since, location }
+    pub(super) fn seat(&self) -> Seat {
+        Seat { waiter: self.waiter.share(), since: self.since, location: self.location }
+    }
+
+    /// What a table that tracks owners calls the request; 0 elsewhere.
+    pub(super) fn mark(&self) -> u64 {
+        self.tracked.as_ref().map_or(0, |(_, party)| party.mark)
+    }
+
+    /// Tells the account of owners where the request waits, if there is one. In the critical section in which it is queued.
+    pub(super) fn track(&self, tell: impl FnOnce(&Arc<Tracking>, Party)) {
+        if let Some((tracking, party)) = &self.tracked {
+            tell(tracking, party.clone());
+        }
+    }
+
+    /// The deadlock that this wait is in, if it is and the table looks for them. With no lock held.
+    fn deadlock(&self) -> Option<Deadlock> {
+        let (tracking, party) = self.tracked.as_ref().filter(|(tracking, _)| tracking.detects)?;
+        let threads = deadlock::ring(party)?;
+        self.counters.deadlocked();
+        Some(Deadlock::of_ring(threads, &tracking.about, self.location))
     }
 }
 
@@ -48,6 +78,9 @@ impl Deref for OneWait<'_> {
 
 impl Drop for OneWait<'_> {
     fn drop(&mut self) {
+        if let Some((_, party)) = &self.tracked {
+            *party.owner.waits.lock() = None;
+        }
         self.counters.waited(now().saturating_duration_since(self.since));
     }
 }
@@ -72,6 +105,9 @@ pub(super) trait Waiting {
         let outcome = loop {
             if wait.is_cancelled() {
                 break self.give_up().unwrap_or(Err(AcquireError::Cancelled));
+            }
+            if let Some(deadlock) = self.one_wait().deadlock() {
+                break self.give_up().unwrap_or(Err(deadlock.into()));
             }
             if !waiter.park(deadline.instant()) {
                 break self.give_up().unwrap_or(Err(AcquireError::Timeout));

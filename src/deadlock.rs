@@ -1,0 +1,346 @@
+//! Who waits for each other, over all tables that look for it.
+//!
+//! A thread that is about to park looks whether it could ever go on. It collects, from the [accounts](crate::owners::tracked) of the
+//! tables, what it waits for, who holds that, what these wait for, and so on; the [graph] decides. What is collected is not of one
+//! moment, so a ring that was found is looked up once more: every wait and every hold that it is made of has a mark of
+//! its own, and what is there both times was there all the time between. While a thread waits it holds what it holds; so
+//! if the whole ring was there at one moment, it stays.
+//!
+//! Whoever comes to be in a ring without asking for anything (because a limit fell, or because a request that was kept out
+//! at a gate came to its key) is rung, and looks again.
+
+pub(crate) mod graph;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use self::graph::{Graph, Queue, Thread};
+use crate::mode::Mode;
+use crate::owners::tracked::{AllKeys, Node, Owner, Party, Tracking, WaitPlace, WaitsFor};
+use crate::report::{About, DeadlockedRequest, DeadlockedThread};
+use crate::sync::PlainMutex;
+
+/// Held by who has found a ring, so that of two that close the same ring the second finds it broken.
+static ALONE: PlainMutex<()> = PlainMutex::new(());
+
+/// The threads that wait for each other, if the one with this request is among them, which it is first; and from then on it
+/// counts as one that does not wait. To be called with no lock held.
+pub(crate) fn ring(party: &Party) -> Option<Vec<DeadlockedThread>> {
+    find(party)?;
+    let _alone = ALONE.lock();
+    loop {
+        let ring = find(party)?;
+        // If not, somebody has gone on.
+        if ring.is_there() {
+            *party.owner.waits.lock() = None;
+            return Some(ring.report());
+        }
+    }
+}
+
+fn find(party: &Party) -> Option<Ring> {
+    let mut found = Found::default();
+    found.follow(Arc::clone(&party.owner));
+    // Who only waits for others that are in a ring need not give way: one of them does.
+    let deadlock = found.graph.deadlock_of(party.owner.number).filter(|deadlock| deadlock.is_part)?;
+    found.ring(&deadlock.threads)
+}
+
+/// Who holds what, and who waits for what, as far as it is in the way of one thread.
+#[derive(Default)]
+struct Found {
+    graph: Graph,
+    /// Beside `graph.queues`.
+    keys: Vec<Key>,
+    /// Beside `graph.barred`, what each waits for, in the same order.
+    bars: Vec<Vec<Bar>>,
+    waits: HashMap<Thread, Wait>,
+}
+
+/// A key that somebody waits for.
+struct Key {
+    tracking: Arc<Tracking>,
+    shard: usize,
+    id: u64,
+    limit: u32,
+    holders: Vec<Party>,
+}
+
+/// What somebody waits for who waits at a gate.
+struct Bar {
+    party: Party,
+    at: At,
+}
+
+#[derive(Clone, Copy)]
+enum At {
+    HoldsAllKeys,
+    HoldsKey { shard: usize, id: u64 },
+    Waits,
+}
+
+#[derive(Clone)]
+struct Wait {
+    waits_for: WaitsFor,
+    party: Party,
+    every_key: bool,
+}
+
+impl Found {
+    /// Collects what is in the way of a thread, and in the way of that, and so on.
+    fn follow(&mut self, owner: Arc<Owner>) {
+        let mut seen = HashSet::from([owner.number]);
+        let mut seen_keys = HashSet::new();
+        let mut next = vec![owner];
+        while let Some(owner) = next.pop() {
+            let Some(waits_for) = owner.waits_for() else { continue };
+            let in_the_way = match waits_for.place {
+                WaitPlace::Key { shard, id } if seen_keys.insert(id) => self.key(&waits_for.tracking, shard, id),
+                WaitPlace::Key { .. } => continue,
+                WaitPlace::Gate => self.gate(&waits_for),
+            };
+            next.extend(in_the_way.into_iter().filter(|owner| seen.insert(owner.number)));
+        }
+    }
+
+    /// Collects a key. Who holds it.
+    fn key(&mut self, tracking: &Arc<Tracking>, shard: usize, id: u64) -> Vec<Arc<Owner>> {
+        let stays = |party: &&Party| !party.movable;
+        let read = |node: &Node| {
+            let holders: Vec<Arc<Owner>> = node.holders.iter().filter(stays).map(|party| party.owner.clone()).collect();
+            // Most keys are held by threads that run: whoever waits goes on some day.
+            if holders.iter().all(|owner| owner.waits_for().is_none()) {
+                return Vec::new();
+            }
+            let mut queue = Queue { limit: node.limit, holders: Vec::new(), waiting: Vec::new() };
+            for party in &node.holders {
+                queue.holders.push(((!party.movable).then_some(party.owner.number), party.permits));
+            }
+            for party in node.waiting.values() {
+                let Some(waits_for) = party.owner.waits_for().filter(|waits| waits.mark == party.mark) else {
+                    continue;
+                };
+                queue.waiting.push((party.owner.number, party.permits));
+                let wait = Wait { waits_for, party: party.clone(), every_key: false };
+                self.waits.insert(party.owner.number, wait);
+            }
+            self.graph.queues.push(queue);
+            let (tracking, limit) = (Arc::clone(tracking), node.limit);
+            self.keys.push(Key { tracking, shard, id, limit, holders: node.holders.clone() });
+            holders
+        };
+        tracking.read(shard, id, read).unwrap_or_default()
+    }
+
+    /// Collects what somebody waits for who waits at a gate. Who that is.
+    fn gate(&mut self, waits_for: &WaitsFor) -> Vec<Arc<Owner>> {
+        let Some((party, every_key, bars)) = bars(waits_for) else { return Vec::new() };
+        let owners: Vec<Arc<Owner>> = bars.iter().map(|bar| bar.party.owner.clone()).collect();
+        if owners.iter().all(|owner| owner.waits_for().is_none()) {
+            return Vec::new();
+        }
+        let thread = party.owner.number;
+        if self.waits.contains_key(&thread) {
+            return Vec::new();
+        }
+        self.graph.barred.push((thread, owners.iter().map(|owner| owner.number).collect()));
+        self.bars.push(bars);
+        self.waits.insert(thread, Wait { waits_for: waits_for.clone(), party, every_key });
+        owners
+    }
+
+    /// What these threads are a ring by.
+    fn ring(mut self, threads: &[Thread]) -> Option<Ring> {
+        let members: HashSet<Thread> = threads.iter().copied().collect();
+        let waits: Vec<Wait> = threads.iter().map(|thread| self.waits.remove(thread)).collect::<Option<_>>()?;
+        let mut holds = Vec::new();
+        for key in self.keys {
+            let awaited =
+                waits.iter().any(|wait| matches!(wait.waits_for.place, WaitPlace::Key { id, .. } if id == key.id));
+            if !awaited {
+                continue;
+            }
+            let at = At::HoldsKey { shard: key.shard, id: key.id };
+            for party in key.holders.into_iter().filter(|party| !party.movable && members.contains(&party.owner.number))
+            {
+                holds.push(Hold { tracking: Arc::clone(&key.tracking), at, limit: Some(key.limit), party });
+            }
+        }
+        for ((thread, _), bars) in self.graph.barred.iter().zip(self.bars) {
+            let Some(wait) = waits.iter().find(|wait| wait.party.owner.number == *thread) else { continue };
+            let bar = bars.into_iter().find(|bar| members.contains(&bar.party.owner.number))?;
+            let is_known = |hold: &Hold| hold.party.mark == bar.party.mark;
+            if !matches!(bar.at, At::Waits) && !holds.iter().any(is_known) {
+                let tracking = Arc::clone(&wait.waits_for.tracking);
+                holds.push(Hold { tracking, at: bar.at, limit: None, party: bar.party });
+            }
+        }
+        Some(Ring { waits, holds })
+    }
+}
+
+/// What a request waits for that waits at a gate; and whether it is for all keys.
+fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
+    let tracking = &waits_for.tracking;
+    let mut bars = Vec::new();
+    let (party, wanted) = tracking.read_all(|all| {
+        let (party, wanted, place) = all.find(waits_for.mark)?;
+        for (_, party) in all.held.iter().filter(|(mode, _)| mode.conflicts(wanted.mode())) {
+            bars.push(Bar { party: party.clone(), at: At::HoldsAllKeys });
+        }
+        for (_, (mode, party)) in all.waiting.range(..place) {
+            if wanted.waits_behind(*mode) {
+                bars.push(Bar { party: party.clone(), at: At::Waits });
+            }
+        }
+        if let Wanted::AllKeys(wanted) = wanted {
+            for (_, kept_out) in all.kept_out.range(..place).filter(|(_, kept_out)| kept_out.mode.conflicts(wanted)) {
+                bars.push(Bar { party: kept_out.party.clone(), at: At::Waits });
+            }
+        }
+        Some((party.clone(), wanted))
+    })?;
+    if let Wanted::AllKeys(wanted) = wanted {
+        let conflicts = |party: &&Party| Mode::of_weight(party.permits).conflicts(wanted);
+        tracking.for_each(|shard, id, node| {
+            let holds = node.holders.iter().filter(conflicts).map(|party| (party, At::HoldsKey { shard, id }));
+            let waits = node.waiting.values().filter(conflicts).map(|party| (party, At::Waits));
+            bars.extend(holds.chain(waits).map(|(party, at)| Bar { party: party.clone(), at }));
+        });
+    }
+    let own = party.owner.number;
+    bars.retain(|bar| bar.party.owner.number != own && (matches!(bar.at, At::Waits) || !bar.party.movable));
+    Some((party, matches!(wanted, Wanted::AllKeys(_)), bars))
+}
+
+/// What a request asks for that waits at a gate.
+#[derive(Clone, Copy)]
+enum Wanted {
+    AllKeys(Mode),
+    Key { mode: Mode, holds: bool },
+}
+
+impl Wanted {
+    fn mode(self) -> Mode {
+        match self {
+            Self::AllKeys(mode) | Self::Key { mode, .. } => mode,
+        }
+    }
+
+    /// Whether it waits until a request for all keys that is in front of it is gone.
+    fn waits_behind(self, all: Mode) -> bool {
+        match self {
+            Self::AllKeys(_) => true,
+            // It passes every waiting `write_all`.
+            Self::Key { mode, holds: true } => all == Mode::Read && all.conflicts(mode),
+            Self::Key { mode, holds: false } => all.conflicts(mode),
+        }
+    }
+}
+
+impl AllKeys {
+    /// A request that waits here, by its mark: with what it asks for, and its place.
+    fn find(&self, mark: u64) -> Option<(&Party, Wanted, i64)> {
+        let for_all = self.waiting.iter().find(|(_, (_, party))| party.mark == mark);
+        if let Some((place, (mode, party))) = for_all {
+            return Some((party, Wanted::AllKeys(*mode), *place));
+        }
+        let (place, kept_out) = self.kept_out.iter().find(|(_, kept_out)| kept_out.party.mark == mark)?;
+        let wanted = Wanted::Key { mode: kept_out.mode, holds: kept_out.holds };
+        Some((&kept_out.party, wanted, *place))
+    }
+}
+
+/// Threads that wait for each other, as it was found.
+struct Ring {
+    waits: Vec<Wait>,
+    /// What they wait for of each other's.
+    holds: Vec<Hold>,
+}
+
+struct Hold {
+    tracking: Arc<Tracking>,
+    at: At,
+    /// Of the key, if that mattered.
+    limit: Option<u32>,
+    party: Party,
+}
+
+impl Wait {
+    fn is_there(&self) -> bool {
+        let WaitsFor { tracking, place, mark } = &self.waits_for;
+        if self.party.owner.waits_for().is_none_or(|waits_for| waits_for.mark != *mark) {
+            return false;
+        }
+        match *place {
+            WaitPlace::Key { shard, id } => {
+                let waits = |node: &Node| node.waiting.values().any(|party| party.mark == *mark);
+                tracking.read(shard, id, waits).unwrap_or(false)
+            }
+            WaitPlace::Gate => tracking.read_all(|all| all.find(*mark).is_some()),
+        }
+    }
+}
+
+impl Hold {
+    fn is_there(&self) -> bool {
+        let is_it = |party: &Party| party.mark == self.party.mark && party.permits == self.party.permits;
+        match self.at {
+            At::HoldsAllKeys => self.tracking.read_all(|all| all.held.iter().any(|(_, party)| is_it(party))),
+            At::HoldsKey { shard, id } => {
+                let holds =
+                    |node: &Node| self.limit.is_none_or(|limit| limit == node.limit) && node.holders.iter().any(is_it);
+                self.tracking.read(shard, id, holds).unwrap_or(false)
+            }
+            At::Waits => true,
+        }
+    }
+}
+
+impl Ring {
+    /// Whether all of it is still there.
+    fn is_there(&self) -> bool {
+        self.waits.iter().all(Wait::is_there) && self.holds.iter().all(Hold::is_there)
+    }
+
+    fn report(&self) -> Vec<DeadlockedThread> {
+        let mut keys = Vec::new();
+        let mut number = |id: u64| {
+            let place = keys.iter().position(|known| *known == id).unwrap_or_else(|| {
+                keys.push(id);
+                keys.len() - 1
+            });
+            place + 1
+        };
+        let mut thread = |wait: &Wait| {
+            let Wait { waits_for, party, every_key } = wait;
+            let key = match waits_for.place {
+                WaitPlace::Key { id, .. } => Some(number(id)),
+                WaitPlace::Gate => None,
+            };
+            let waits_for = request(&waits_for.tracking, party, key, *every_key);
+            let own = self.holds.iter().filter(|hold| hold.party.owner.number == party.owner.number);
+            let holds = own.map(|hold| match hold.at {
+                At::HoldsKey { id, .. } => request(&hold.tracking, &hold.party, Some(number(id)), false),
+                At::HoldsAllKeys | At::Waits => request(&hold.tracking, &hold.party, None, true),
+            });
+            let (id, name) = (party.owner.thread.id(), party.owner.thread.name().map(str::to_owned));
+            DeadlockedThread { id, name, waits_for, holds: holds.collect() }
+        };
+        self.waits.iter().map(&mut thread).collect()
+    }
+}
+
+fn request(tracking: &Tracking, party: &Party, key: Option<usize>, every_key: bool) -> DeadlockedRequest {
+    let About { name, table_type, key_type } = tracking.about.clone();
+    DeadlockedRequest {
+        table: name,
+        table_type,
+        key_type,
+        key,
+        every_key,
+        permits: party.permits as usize,
+        since: party.since,
+        location: party.location,
+    }
+}
