@@ -97,6 +97,41 @@
 //! sessions.with_key("session-1", || ()); // its entry goes about a minute after its last use
 //! ```
 //!
+//! # When something hangs
+//!
+//! A thread that never gives its key back stops everybody who wants that key. Ask in this order:
+//!
+//! **Who waits, and for what?** `snapshot()` of a table shows every key with its waiters: thread, since when, and the call. Its
+//! `Display` is made for logs. It waits for no holder, so a health check or a signal can print it at any
+//! time.
+//!
+//! **Who holds it?** With [`Options::track_owners`] the same snapshot shows the holders. It costs an entry in a second map per
+//! hold, so it is for tables whose keys are held for long, or for a day of searching.
+//!
+//! ```
+//! use perkey::{KeyedLock, Options};
+//!
+//! let jobs = KeyedLock::<String>::with_options(Options::new().name("jobs").track_owners(true));
+//! let _hangs = jobs.lock("nightly-report");
+//! for status in jobs.snapshot() {
+//!     // "nightly-report": held, 0 waiting
+//!     //   held by thread "main" for 1.2µs, at src/main.rs:5:19
+//!     eprintln!("{status}");
+//! }
+//! ```
+//!
+//! **Do they wait for each other?** If the holders in the snapshot are waiters too, of another key or another table, it may be a
+//! deadlock. [`Options::detect_deadlocks`] finds it as it happens: the request that would close the ring panics, or fails
+//! with [`AcquireError::WouldDeadlock`], and [`Deadlock`] names all threads of the ring, what they hold and what they wait for.
+//! Then take keys in one order, which `lock_keys` does for the keys of one table, or take the second key with a time limit
+//! while you hold the first.
+//!
+//! **Is it only slow?** `stats()` says how many requests had to wait, the longest wait, and how many ran out of time, from the
+//! start of the table on, without an option.
+//!
+//! What no option sees: a wait for something else than a key (a channel, a socket, another lock), a guard that was forgotten
+//! (its key is held, and its thread runs), and who has an `Arc` guard that was passed on (the snapshot says who took it).
+//!
 //! # What a key needs
 //!
 //! `Hash + Eq`, and `ToOwned` for the form it is called with: a `KeyedLock<String>` is called with `&str`, a
