@@ -291,13 +291,25 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
     }
 
-    /// Notes that a request took its permits, where owners are tracked; returns its mark.
+    /// Notes that a request took its permits, where owners are tracked; returns its mark. To be called with no lock held, before the
+    /// thread does anything else: until then it cannot wait, so it is in nobody's way.
     #[inline]
-    fn hold(&self, shard: usize, id: u64, slot: &Slot<Seat>, ask: Ask) -> u64 {
-        match &self.tracking {
-            None => 0,
-            Some(tracking) => tracking.hold(shard, id, slot.state(), ask.party(now())),
-        }
+    fn hold(&self, hash: u64, id: u64, ask: Ask) -> u64 {
+        if self.tracking.is_some() { self.hold_tracked(hash, id, ask) } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_tracked(&self, hash: u64, id: u64, ask: Ask) -> u64 {
+        let index = self.map.determine_shard(hash as usize);
+        let mut shard = self.map.shards()[index].write();
+        let (_, entry) = shard.get_mut(hash, |(stored, _)| stored.id == id).expect(SLOT_STAYS);
+        self.hold_in(index, id, &entry.get_mut().slot, ask)
+    }
+
+    /// As [`hold`](Self::hold), in a critical section of the slot.
+    fn hold_in(&self, shard: usize, id: u64, slot: &Slot<Seat>, ask: Ask) -> u64 {
+        self.tracking.as_ref().map_or(0, |tracking| tracking.hold(shard, id, slot.state(), ask.party(now())))
     }
 
     /// Gives back what [`acquire`](Self::acquire) took, and what the holder has in hand. To be called once for a hold.
@@ -309,6 +321,30 @@ impl<K, S, C: Content> Table<K, S, C> {
     /// As [`release`](Self::release). If that leaves the entry idle, and it stays, `sweep` was the last sweep before.
     #[inline]
     fn release_noting(&self, hold: &mut Hold<C>, hand_over: bool, sweep: impl FnOnce() -> u64) {
+        if self.tracking.is_some() {
+            self.release_tracked(hold, hand_over, sweep);
+        } else {
+            self.release_as(hold, hand_over, sweep, |_, _, _, _| ());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_tracked(&self, hold: &mut Hold<C>, hand_over: bool, sweep: impl FnOnce() -> u64) {
+        self.release_as(hold, hand_over, sweep, |shard, id, slot, mark| {
+            self.track(|tracking| tracking.release(shard, id, slot, mark));
+        });
+    }
+
+    /// `track` is told of the change in its critical section.
+    #[inline(always)]
+    fn release_as(
+        &self,
+        hold: &mut Hold<C>,
+        hand_over: bool,
+        sweep: impl FnOnce() -> u64,
+        track: impl FnOnce(usize, u64, SlotState, u64),
+    ) {
         let Hold { hash, id, weight, mark, .. } = *hold;
         #[cfg(loom)]
         if planted(Fault::RemoveInTwoSteps) {
@@ -324,7 +360,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         content.put(mem::take(&mut hold.in_hand));
         let leaves = self.leave(index, weight);
         if slot.is_last_hold(weight) {
-            self.track(|tracking| tracking.release(index, id, SlotState::UNUSED, mark));
+            track(index, id, SlotState::UNUSED, mark);
             if self.retention.is_some() || (content.is_kept() && !planted(Fault::ValueGoesWithTheLast)) {
                 slot.release_last(sweep());
                 drop(shard);
@@ -339,7 +375,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
         // Somebody waits, or other permits are out: the slot stays in use.
         let bells = slot.release(weight, hand_over, now);
-        self.track(|tracking| tracking.release(index, id, slot.state(), mark));
+        track(index, id, slot.state(), mark);
         drop(shard);
         self.left(leaves);
         if let Some(bells) = bells {

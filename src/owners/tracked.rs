@@ -2,8 +2,8 @@
 //!
 //! Plain data beside a table, without its keys: so it can be read from any thread, whatever the lifetime of the table, and
 //! the search for [deadlocks](crate::deadlock) goes through several tables with it. A table changes what is here about a key
-//! under that key's shard lock, and what is here about all keys under the gate's mutex: it always says what the slots and the
-//! gate say. Each lock here is taken last, alone, and held for a moment.
+//! under that key's shard lock, and what is here about all keys under the gate's mutex: it says what the slots and the gate say. But
+//! for one thing: a hold that was had without waiting is entered just after, before its thread can do anything else. Each lock here is taken last, alone, and held for a moment.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -218,7 +218,6 @@ impl Tracking {
     }
 
     /// A request took its permits at once. Returns its mark.
-    #[cold]
     pub(crate) fn hold(&self, shard: usize, id: u64, slot: SlotState, party: Party) -> u64 {
         let mark = party.mark;
         self.change(shard, id, slot, |node| node.holders.push(party));
@@ -243,7 +242,6 @@ impl Tracking {
     }
 
     /// A hold was given back.
-    #[cold]
     pub(crate) fn release(&self, shard: usize, id: u64, slot: SlotState, mark: u64) {
         self.change(shard, id, slot, |node| node.holders.retain(|party| party.mark != mark));
     }

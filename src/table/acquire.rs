@@ -106,7 +106,6 @@ enum Refused<'a> {
     },
     Reentered {
         id: u64,
-        mark: u64,
     },
     OwnHold,
     OverLimit {
@@ -134,8 +133,9 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let hash = self.hash(key);
         let must_ask = |refusal: Refusal<'_>| matches!(refusal, Refusal::Absent { limit: 0 } | Refusal::Closed);
         let mut in_hand = C::InHand::default();
-        let (id, mark) = match self.enter(hash, key, ask, false, 0, || key.to_owned(), &mut in_hand, must_ask) {
-            Ok(taken) => taken,
+        let (id, mark) = match self.enter(hash, key, ask.request(), false, 0, || key.to_owned(), &mut in_hand, must_ask)
+        {
+            Ok(id) => (id, self.hold(hash, id, ask)),
             // Perhaps it can re-enter, or pass.
             Err(must_ask) if must_ask || self.reentrant || (C::GATED && notes::any()) => {
                 let taken;
@@ -156,8 +156,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
     {
         let hash = self.hash(key);
         let mut in_hand = C::InHand::default();
-        let (id, mark) = match self.enter(hash, key, ask, false, 0, || key.to_owned(), &mut in_hand, |_| ()) {
-            Ok(taken) => taken,
+        let (id, mark) = match self.enter(hash, key, ask.request(), false, 0, || key.to_owned(), &mut in_hand, |_| ()) {
+            Ok(id) => (id, self.hold(hash, id, ask)),
             Err(()) => {
                 let taken;
                 (taken, in_hand) = self.acquire_contended(hash, key, ask, &Wait::FOREVER, None)?;
@@ -251,13 +251,13 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         &self,
         hash: u64,
         key: &Q,
-        ask: Ask,
+        request: Request,
         through: bool,
         asked: u32,
         own: impl FnOnce() -> K,
         in_hand: &mut C::InHand,
         refused: impl FnOnce(Refusal<'_>) -> R,
-    ) -> Result<(u64, u64), R>
+    ) -> Result<u64, R>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + Eq + ToOwned<Owned = K>,
@@ -265,7 +265,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         let index = self.map.determine_shard(hash as usize);
         let mut shard = self.map.shards()[index].write();
         let door = self.gates().map(|gates| gates.door(index));
-        let (request, mode) = (ask.request(), ask.mode());
+        let mode = Mode::of_weight(request.weight);
         if let Some(door) = door
             && !through
             && door.closed(mode) != 0
@@ -279,7 +279,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if let Some(door) = door {
                     door.enter(mode);
                 }
-                return Ok((stored.id, self.hold(index, stored.id, slot, ask)));
+                return Ok(stored.id);
             }
             return Err(refused(Refusal::Present { id: stored.id, slot, door }));
         }
@@ -295,14 +295,12 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         }
         let stored = Stored { hash, id: slot_id(), key: own() };
         let id = stored.id;
-        let slot = Slot::held(limit, request);
-        let mark = self.hold(index, id, &slot, ask);
-        let entry = Entry { slot, content: C::default() };
+        let entry = Entry { slot: Slot::held(limit, request), content: C::default() };
         shard.insert(hash, (stored, SharedValue::new(entry)), |(stored, _)| stored.hash);
         if let Some(door) = door {
             door.enter(mode);
         }
-        Ok((id, mark))
+        Ok(id)
     }
 
     #[cold]
@@ -349,7 +347,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if !matches!(ask.kind, Kind::Permit | Kind::MovablePermit) && slot.is_owned_by(thread_number()) {
                     if self.reentrant && ask.kind == Kind::Owned {
                         slot.reenter();
-                        return Refused::Reentered { id, mark: self.hold(shard, id, slot, ask) };
+                        return Refused::Reentered { id };
                     }
                     return Refused::OwnHold;
                 }
@@ -361,7 +359,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                         // It reads the key, or every key: it may go on doing so, whoever waits.
                         Some((noted, true)) if noted == id && slot.take_more(request) => {
                             door.enter(Mode::Read);
-                            return Refused::Reentered { id, mark: self.hold(shard, id, slot, ask) };
+                            return Refused::Reentered { id };
                         }
                         Some((noted, _)) if noted == id => {}
                         _ => return Refused::LookAtNotes { id },
@@ -387,8 +385,10 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 }
                 Refused::Queued { id, ticket, one_wait }
             };
+            // Of a hold that is in the account of owners already.
+            let mut mark = 0;
             let own = || owned.0.take().unwrap_or_else(|| key.to_owned());
-            let entered = self.enter(hash, key, ask, through, asked, own, &mut in_hand, refused);
+            let entered = self.enter(hash, key, request, through, asked, own, &mut in_hand, refused);
             if let Some(gate) = gate.take() {
                 let queued = matches!(entered, Err(Refused::Queued { .. }));
                 let came = queued || matches!(entered, Ok(_) | Err(Refused::Reentered { .. }));
@@ -409,7 +409,10 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                         Knock::LetIn(outcome, key, one_wait) => {
                             owned.0 = key;
                             match outcome {
-                                LetIn::Granted { id } => Ok((id, one_wait.mark())),
+                                LetIn::Granted { id } => {
+                                    mark = one_wait.mark();
+                                    Ok(id)
+                                }
                                 LetIn::Queued { id, ticket } => Err(Refused::Queued { id, ticket, one_wait }),
                                 LetIn::Again => continue,
                             }
@@ -419,7 +422,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 entered => entered,
             };
             match entered {
-                Ok((id, mark)) | Err(Refused::Reentered { id, mark }) => {
+                Ok(id) | Err(Refused::Reentered { id }) => {
+                    let mark = if mark == 0 { self.hold(hash, id, ask) } else { mark };
                     let hold = Hold::new(hash, id, ask.weight, mark, in_hand);
                     let mut unreturned = Unreturned { table: self, hold };
                     drop(owned);

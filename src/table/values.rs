@@ -93,7 +93,7 @@ impl<K, S, V> Table<K, S, Value<V>> {
         let ask = Ask { weight: 1, kind: Kind::Owned, location };
         let taken = slot.try_take(ask.request(), now);
         debug_assert!(taken, "an idle slot is free");
-        let mark = self.hold(index, id, slot, ask);
+        let mark = self.hold_in(index, id, slot, ask);
         let hold = Hold::new(hash, id, ask.weight, mark, content.take());
         Some((key, Visit { table: self, hold, idle_since }))
     }

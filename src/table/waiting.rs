@@ -11,7 +11,7 @@ use crate::cancel::Registration;
 use crate::content::Content;
 use crate::deadlock;
 use crate::error::AcquireError;
-use crate::owners::tracked::{Party, Tracking};
+use crate::owners::tracked::{Party, Tracking, WaitsFor};
 use crate::report::Deadlock;
 use crate::stats::Counters;
 use crate::sync::now;
@@ -24,8 +24,15 @@ pub(super) struct OneWait<'a> {
     waiter: OwnWaiter,
     since: Instant,
     location: &'static Location<'static>,
-    /// Where owners are tracked.
-    tracked: Option<(&'a Arc<Tracking>, Party)>,
+    tracked: Option<Tracked<'a>>,
+}
+
+/// A wait, where owners are tracked.
+struct Tracked<'a> {
+    tracking: &'a Arc<Tracking>,
+    party: Party,
+    /// What the thread waits for already, if this wait is in the middle of another one.
+    outer: Option<WaitsFor>,
 }
 
 impl<K, S, C: Content> Table<K, S, C> {
@@ -33,7 +40,11 @@ impl<K, S, C: Content> Table<K, S, C> {
     pub(super) fn begin_wait(&self, ask: Ask) -> OneWait<'_> {
         self.counters.contended();
         let since = now();
-        let tracked = self.tracking.as_ref().map(|tracking| (tracking, ask.party(since)));
+        let tracked = self.tracking.as_ref().map(|tracking| {
+            let party = ask.party(since);
+            let outer = party.owner.waits_for();
+            Tracked { tracking, party, outer }
+        });
         OneWait { counters: &self.counters, waiter: OwnWaiter::take(), since, location: ask.location, tracked }
     }
 }
@@ -49,19 +60,19 @@ impl OneWait<'_> {
 
     /// What a table that tracks owners calls the request; 0 elsewhere.
     pub(super) fn mark(&self) -> u64 {
-        self.tracked.as_ref().map_or(0, |(_, party)| party.mark)
+        self.tracked.as_ref().map_or(0, |tracked| tracked.party.mark)
     }
 
     /// Tells the account of owners where the request waits, if there is one. In the critical section in which it is queued.
     pub(super) fn track(&self, tell: impl FnOnce(&Arc<Tracking>, Party)) {
-        if let Some((tracking, party)) = &self.tracked {
+        if let Some(Tracked { tracking, party, .. }) = &self.tracked {
             tell(tracking, party.clone());
         }
     }
 
     /// The deadlock that this wait is in, if it is and the table looks for them. With no lock held.
     fn deadlock(&self) -> Option<Deadlock> {
-        let (tracking, party) = self.tracked.as_ref().filter(|(tracking, _)| tracking.detects)?;
+        let Tracked { tracking, party, .. } = self.tracked.as_ref().filter(|tracked| tracked.tracking.detects)?;
         let threads = deadlock::ring(party)?;
         self.counters.deadlocked();
         Some(Deadlock::of_ring(threads, &tracking.about, self.location))
@@ -78,8 +89,8 @@ impl Deref for OneWait<'_> {
 
 impl Drop for OneWait<'_> {
     fn drop(&mut self) {
-        if let Some((_, party)) = &self.tracked {
-            *party.owner.waits.lock() = None;
+        if let Some(Tracked { party, outer, .. }) = &mut self.tracked {
+            *party.owner.waits.lock() = outer.take();
         }
         self.counters.waited(now().saturating_duration_since(self.since));
     }
