@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::sync::Arc;
 use std::thread::{self, Thread};
@@ -141,7 +142,25 @@ pub(crate) struct KeptOutParty {
 }
 
 /// The keys of one shard, by slot id.
-type Shard = CachePadded<Mutex<HashMap<u64, Node>>>;
+type Shard = CachePadded<Mutex<HashMap<u64, Node, BuildHasherDefault<IdHasher>>>>;
+
+/// Spreads slot ids, which nobody outside chooses, over all bits: by a multiplication, as Knuth's multiplicative hashing does.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a slot id is a u64");
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// The account of one table.
 pub(crate) struct Tracking {
@@ -168,7 +187,7 @@ impl SlotState {
 
 impl Tracking {
     pub(crate) fn new(about: About, detects: bool, shards: usize) -> Self {
-        let shards = (0..shards).map(|_| CachePadded::new(Mutex::new(HashMap::new()))).collect();
+        let shards = (0..shards).map(|_| CachePadded::new(Mutex::new(HashMap::default()))).collect();
         Self { about, detects, shards, all: Mutex::new(AllKeys::default()) }
     }
 

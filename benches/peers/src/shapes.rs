@@ -96,6 +96,7 @@ fn own_calls() -> Shape {
     let lineup = vec![
         load.entrant(names::EMPTY_LOOP, || EmptyLoop),
         load.entrant(names::PERKEY, perkey::Guard::<u64>::new),
+        load.entrant(names::PERKEY_OWNERS, perkey::Guard::<u64>::owners),
         load.entrant(names::PERKEY_WITH_KEY, perkey::Closure::<u64>::new),
         load.entrant(names::PERKEY_SEMAPHORE, perkey::Permit::<u64, 4>::new),
     ];
@@ -133,6 +134,7 @@ fn many_keys() -> Shape {
         load.entrant(names::FLOOR_SHARDS, Shards::new),
         load.entrant(names::PERKEY, perkey::Guard::<u64>::new),
         load.entrant(names::PERKEY_FIFO, perkey::Guard::<u64>::fifo),
+        load.entrant(names::PERKEY_OWNERS, perkey::Guard::<u64>::owners),
     ];
     lineup.extend(peers::<u64, u64>(&load));
     Shape {
@@ -167,6 +169,8 @@ fn sixteen_keys() -> Shape {
     let mut lineup = vec![
         load.entrant(names::PERKEY, perkey::Guard::<u64>::new),
         load.entrant(names::PERKEY_FIFO, perkey::Guard::<u64>::fifo),
+        load.entrant(names::PERKEY_OWNERS, perkey::Guard::<u64>::owners),
+        load.entrant(names::PERKEY_DETECT, perkey::Guard::<u64>::detects),
     ];
     lineup.extend(peers::<u64, u64>(&load));
     Shape {

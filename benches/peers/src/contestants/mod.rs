@@ -53,6 +53,8 @@ pub(crate) mod names {
     pub(crate) const PERKEY: &str = "perkey";
     pub(crate) const PERKEY_FIFO: &str = "perkey fifo";
     pub(crate) const PERKEY_KEPT: &str = "perkey idle_ttl";
+    pub(crate) const PERKEY_OWNERS: &str = "perkey owners";
+    pub(crate) const PERKEY_DETECT: &str = "perkey detect";
     pub(crate) const PERKEY_WITH_KEY: &str = "perkey with_key";
     pub(crate) const PERKEY_SEMAPHORE: &str = "perkey semaphore";
     pub(crate) const PERKEY_LOCK_KEYS: &str = "perkey lock_keys";
@@ -82,12 +84,14 @@ pub(crate) mod names {
     pub(crate) const PEERS: [&str; 7] = [LOCKMAP, LOCKABLE, KEYED_LOCK, KEY_MUTEX, COUNTED, LEAKING, TEXTBOOK];
 
     /// A line for each name that does not explain itself.
-    pub(crate) const LEGEND: [(&str, &str); 19] = [
+    pub(crate) const LEGEND: [(&str, &str); 21] = [
         (
             PERKEY,
             "KeyedLock with its defaults, a guard; KeyedMutex in the shapes add-*, KeyedRwLock in rw-1-* and rw-1000-*",
         ),
         (PERKEY_FIFO, "the same with Fairness::Fifo"),
+        (PERKEY_OWNERS, "KeyedLock with track_owners"),
+        (PERKEY_DETECT, "KeyedLock with detect_deadlocks"),
         (PERKEY_WITH_KEY, "KeyedLock, the closure call"),
         (PERKEY_SEMAPHORE, "KeyedSemaphore of four permits, a guard"),
         (PERKEY_LOCK_KEYS, "KeyedLock, two keys in one call"),

@@ -20,6 +20,16 @@ impl<K> Guard<K> {
         Self(KeyedLock::with_options(Options::new().fairness(Fairness::Fifo)))
     }
 
+    /// Keeps account of who holds what.
+    pub(crate) fn owners() -> Self {
+        Self(KeyedLock::with_options(Options::new().track_owners(true)))
+    }
+
+    /// Looks for deadlocks before it waits.
+    pub(crate) fn detects() -> Self {
+        Self(KeyedLock::with_options(Options::new().detect_deadlocks(true)))
+    }
+
     /// Keeps the entries of idle keys.
     pub(crate) fn kept() -> Self {
         Self(KeyedLock::with_options(Options::new().idle_ttl(Duration::from_secs(60))))
