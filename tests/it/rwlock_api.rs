@@ -610,6 +610,31 @@ fn downgrade() {
     });
 }
 
+/// With so many holds that they are not looked through one by one.
+#[test]
+fn downgrade_and_upgrade_among_many_holds() {
+    const MANY: u32 = 200;
+    watched_in_both_modes(|fairness| {
+        let locks = table(fairness);
+        let readers: Vec<_> = (100..100 + MANY).map(|key| locks.read(&key)).collect();
+        let writer = locks.write(&K);
+        deadlock(locks.read_all_with(Wait::forever()));
+        let reader = KeyedRwLockWriteGuard::downgrade(writer);
+        drop((locks.read(&K), locks.read_all()));
+        deadlock(locks.write_with(&K, Wait::forever()));
+        let writer = KeyedRwLockReadGuard::try_upgrade(reader).expect("the only one");
+        deadlock(locks.read_all_with(Wait::forever()));
+        drop(readers);
+        deadlock(locks.read_all_with(Wait::forever()));
+        let reader = KeyedRwLockWriteGuard::downgrade(writer);
+        drop(locks.read_all());
+        deadlock(locks.write_all_with(Wait::forever()));
+        drop(reader);
+        drop(locks.write_all());
+        check_free(&locks);
+    });
+}
+
 /// Under `Fifo`: a reader that is first in the queue enters, one behind a writer waits.
 #[test]
 fn downgrade_with_others_queued() {

@@ -10,7 +10,9 @@ use perkey::{AcquireError, CancellationToken, Fairness, KeyedRwLock, Wait};
 use crate::rwlock_api::What::{self, Read, ReadAll, Write, WriteAll};
 use crate::rwlock_api::{J, K, Locks, OTHER, check_free, deadlock, table};
 use crate::rwlock_order;
-use crate::support::{Barrier, Random, crowded, elsewhere, rounds, threads, until, watched_in_both_modes, work};
+use crate::support::{
+    Barrier, Random, crowded, elsewhere, rounds, slow_to_park, threads, until, watched_in_both_modes, work,
+};
 
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_micros(50);
@@ -379,6 +381,37 @@ fn arc_guards_are_not_seen() {
         [Read(K), Write(K), ReadAll, WriteAll].into_iter().for_each(waits);
         drop(held);
         check_free(&locks);
+    });
+}
+
+/// It is let in while it gives up: then it holds its key or waits there, and nothing is left behind.
+#[test]
+fn who_is_let_in_while_it_gives_up_is_not_lost() {
+    watched_in_both_modes(|fairness| {
+        let locks = table(fairness);
+        let mut granted = 0;
+        for round in 0..rounds(400) {
+            let token = CancellationToken::new();
+            // Another waits for the key in front of it in every second round.
+            let others = round % 2;
+            threads(|scope| {
+                let all = locks.read_all();
+                for before in 0..others {
+                    scope.spawn(|| drop(locks.write(&K)));
+                    until(|| locks.waiters(&K) == before + 1);
+                }
+                let waiter = scope.spawn(|| locks.write_with(&K, slow_to_park(&token)).map(drop));
+                until(|| locks.waiters(&K) == others + 1);
+                drop(all);
+                token.cancel();
+                match waiter.join().unwrap() {
+                    Ok(()) => granted += 1,
+                    Err(error) => assert_eq!(error, AcquireError::Cancelled),
+                }
+            });
+            check_free(&locks);
+        }
+        println!("{fairness:?}: granted {granted} times");
     });
 }
 
