@@ -49,7 +49,7 @@ fn held() {
     report("at the start", 0);
     let locks = KeyedLock::<u64>::new();
     let guards: Vec<KeyedLockGuard<'_, u64>> = (0..MILLION).map(|key| locks.lock(&key)).collect();
-    report("a million u64 held (with their guards, 32 bytes each)", locks.len());
+    report("a million u64 held (with their guards, 40 bytes each)", locks.len());
     drop(guards);
     report("released", locks.len());
     locks.shrink_to_fit();
