@@ -39,6 +39,8 @@ pub(crate) struct Table {
     pub(crate) fairness: Fairness,
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) reentrant: bool,
+    /// Whether it tracks owners. It does not look for deadlocks: those who hold something and wait with a time limit are in some.
+    pub(crate) tracks: bool,
     pub(crate) breaches: Arc<Breaches>,
 }
 
@@ -104,8 +106,9 @@ fn tables(lap: u64, breaches: &Arc<Breaches>) -> Vec<Box<dyn Subject>> {
     let mut table = |name: &str, keys: usize| {
         count += 1;
         let fairness = if count.is_multiple_of(2) { Fairness::Eventual } else { Fairness::Fifo };
-        let name = format!("{name}, {keys} keys, {fairness:?}");
-        Table { name, keys, fairness, idle_ttl: None, reentrant: false, breaches: Arc::clone(breaches) }
+        let tracks = count.is_multiple_of(3);
+        let name = format!("{name}, {keys} keys, {fairness:?}{}", if tracks { ", tracked" } else { "" });
+        Table { name, keys, fairness, idle_ttl: None, reentrant: false, tracks, breaches: Arc::clone(breaches) }
     };
     let ttl = if lap.is_multiple_of(4) { Duration::ZERO } else { Duration::from_millis(1) };
     let kept = |table: Table| Table { name: format!("{}, kept for {ttl:?}", table.name), idle_ttl: Some(ttl), ..table };
@@ -136,7 +139,7 @@ impl Table {
     pub(crate) fn options(&self) -> Options {
         let options = Options::new().fairness(self.fairness).reentrant(self.reentrant).name(self.name.clone());
         // Few shards, so that keys share them.
-        let options = options.shards(4);
+        let options = options.shards(4).track_owners(self.tracks);
         match self.idle_ttl {
             Some(ttl) => options.idle_ttl(ttl),
             None => options,
