@@ -43,6 +43,8 @@ use crate::owners::notes::Holdings;
 use crate::owners::slot_id;
 use crate::slot::Bells;
 use crate::sync::{AtomicU64, Mutex, Ordering};
+#[cfg(feature = "tracing")]
+use crate::warning::LastWarning;
 
 /// Places of those who come after one another are so far apart, so that others fit between.
 const GAP: i64 = 1 << 16;
@@ -141,6 +143,9 @@ pub(crate) struct Gate<K, S> {
     closed: PerMode<u64>,
     closings: u64,
     active: PerMode<u64>,
+    /// Of those who wait here.
+    #[cfg(feature = "tracing")]
+    pub(crate) warned: LastWarning,
 }
 
 /// A keyed request that is kept out.
@@ -180,6 +185,8 @@ impl<K, S> Gate<K, S> {
             closed: [0; 2],
             closings: 0,
             active: [0; 2],
+            #[cfg(feature = "tracing")]
+            warned: LastWarning::default(),
         }
     }
 
@@ -401,11 +408,15 @@ impl<K, S> Gate<K, S> {
         self.held[mode as usize] -= 1;
     }
 
+    /// The place of who is first in line for all keys.
+    fn first_in_line(&self) -> Option<(i64, Mode)> {
+        let first = |mode: Mode| self.waiting[mode as usize].first_key_value().map(|(place, _)| (*place, mode));
+        Mode::BOTH.into_iter().filter_map(first).min()
+    }
+
     /// Grants all keys to who is first in line for them, while that is possible.
     pub(crate) fn grant(&mut self, bells: &mut Bells<S>) {
-        loop {
-            let first = |mode: Mode| self.waiting[mode as usize].first_key_value().map(|(place, _)| (*place, mode));
-            let Some((place, mode)) = Mode::BOTH.into_iter().filter_map(first).min() else { return };
+        while let Some((place, mode)) = self.first_in_line() {
             if !self.is_free(mode, place) {
                 return;
             }
@@ -414,6 +425,30 @@ impl<K, S> Gate<K, S> {
             }
             self.held[mode as usize] += 1;
         }
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl<K, S> Gate<K, S> {
+    /// Whether a keyed request is still kept out.
+    pub(crate) fn is_kept_out(&self, mode: Mode, number: i64) -> bool {
+        self.kept_out[mode as usize].contains_key(&number)
+    }
+
+    /// How many wait here, for all keys or kept out.
+    pub(crate) fn all_waiters(&self) -> usize {
+        self.waiters() + self.kept_out.iter().map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// Who is first in line for all keys, and how that one wants them.
+    pub(crate) fn first_waiter(&self) -> Option<(Mode, &S)> {
+        let (place, mode) = self.first_in_line()?;
+        self.waiting[mode as usize].get(&place).map(|seat| (mode, seat))
+    }
+
+    /// How many intents are in the way of all keys in `mode`, to which the doors are closed.
+    pub(crate) fn intents_in_the_way(&self, mode: Mode) -> u64 {
+        mode.conflicting().iter().map(|of| self.active[*of as usize]).sum()
     }
 }
 

@@ -139,6 +139,11 @@
 //! `KeyedLock<Arc<str>>` with an `&Arc<str>`, whose clone is a count and not a copy.
 //! What of it runs where, and what it may do there, [`KeyedLock`] says.
 //!
+//! # Cargo features
+//!
+//! `tracing`, off by default: `Options::warn_waiting_over`, warnings of waits that go on for long, as events of
+//! [tracing](https://docs.rs/tracing).
+//!
 //! # Thread-locals, forks, async
 //!
 //! Keys can be locked in the destructors of thread-locals. Guards of one table may be dropped in any order. After a
@@ -173,6 +178,8 @@ mod table;
 mod unwind;
 mod wait;
 mod waiter;
+#[cfg(feature = "tracing")]
+mod warning;
 
 pub use cancel::CancellationToken;
 pub use error::AcquireError;

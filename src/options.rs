@@ -63,6 +63,8 @@ pub struct Options<S = RandomState> {
     pub(crate) idle_ttl: Option<Duration>,
     pub(crate) track_owners: bool,
     pub(crate) detect_deadlocks: bool,
+    #[cfg(feature = "tracing")]
+    pub(crate) warn_waiting_over: Option<Duration>,
 }
 
 impl Options {
@@ -101,8 +103,30 @@ impl<S> Options<S> {
     /// ```
     #[must_use]
     pub fn hasher<S2>(self, hasher: S2) -> Options<S2> {
-        let Self { hasher: _, fairness, shards, name, reentrant, idle_ttl, track_owners, detect_deadlocks } = self;
-        Options { hasher, fairness, shards, name, reentrant, idle_ttl, track_owners, detect_deadlocks }
+        let Self {
+            hasher: _,
+            fairness,
+            shards,
+            name,
+            reentrant,
+            idle_ttl,
+            track_owners,
+            detect_deadlocks,
+            #[cfg(feature = "tracing")]
+            warn_waiting_over,
+        } = self;
+        Options {
+            hasher,
+            fairness,
+            shards,
+            name,
+            reentrant,
+            idle_ttl,
+            track_owners,
+            detect_deadlocks,
+            #[cfg(feature = "tracing")]
+            warn_waiting_over,
+        }
     }
 
     /// Who goes first when a key comes free. Default: [`Fairness::Eventual`].
@@ -272,6 +296,51 @@ impl<S> Options<S> {
     #[must_use]
     pub fn detect_deadlocks(mut self, detect_deadlocks: bool) -> Self {
         self.detect_deadlocks = detect_deadlocks;
+        self
+    }
+
+    /// Warns of waits that take longer than `duration`: with a [`tracing`](https://docs.rs/tracing) event of the target
+    /// `perkey` and the level `WARN`. Default: none. *Only with the cargo feature `tracing`.*
+    ///
+    /// A wait that goes on warns again when it has lasted twice as long, four times, and so on. Of the requests that wait for one
+    /// key, one warns within each `duration`; so do, in a table of read/write locks, those that wait for every key, together
+    /// with those that wait until somebody has had every key. The fields are:
+    ///
+    /// | field | is |
+    /// |---|---|
+    /// | `message` | whether it waits for a key, for a key behind a lock over every key, or for every key |
+    /// | `table`, `table_type`, `key_type` | the table's [name](Self::name), if it has one, its type, and that of its keys |
+    /// | `waiter` | the thread that waits, by its name if it has one |
+    /// | `waited_secs` | for how many seconds |
+    /// | `location` | where the call that waits was made |
+    /// | `waiting` | how many wait for the key; for, or behind, a lock over every key: of all keys together |
+    /// | `held` | how many permits of the key are out; or who is in the way of a lock over every key, or who wants one |
+    /// | `holders` | with [`track_owners`](Self::track_owners), who holds it, for how long, and where each call was made: the 16 oldest |
+    ///
+    /// Which key it is cannot be said, since a key need not be printable: where the calls were made has to tell, or `snapshot()`.
+    ///
+    /// The thread that waits calls the subscriber, with no lock of the table held but with its place in the queue. While the
+    /// subscriber runs it cannot take what it waited for, nor notice that its own time is up; the outcome is the same as without
+    /// a warning. If the subscriber panics, so does the call that waits, which gives up its place. A subscriber may use the
+    /// table, and does not get warnings of its own waits; but if it waits for the key that its thread waits for already, that is
+    /// for ever.
+    ///
+    /// With a duration of zero nothing is warned of, nor with one too long for the clock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use perkey::{KeyedLock, Options};
+    ///
+    /// let options = Options::new().name("accounts").track_owners(true).warn_waiting_over(Duration::from_secs(10));
+    /// let accounts = KeyedLock::<u64>::with_options(options);
+    /// accounts.with_key(&42, || ()); // nobody had to wait
+    /// ```
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub fn warn_waiting_over(mut self, duration: Duration) -> Self {
+        self.warn_waiting_over = Some(duration);
         self
     }
 

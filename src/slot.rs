@@ -44,6 +44,8 @@ use std::time::{Duration, Instant};
 
 use crate::fault::{Fault, planted};
 use crate::options::Fairness;
+#[cfg(feature = "tracing")]
+use crate::warning::{Due, LastWarning};
 
 /// How long the head of a queue may be overtaken under [`Fairness::Eventual`].
 pub(crate) const WINDOW: Duration = Duration::from_micros(300);
@@ -81,6 +83,8 @@ struct Queue<S> {
     rejected: BTreeMap<u64, u32>,
     /// Of the first in `waiting`; without meaning while that is empty.
     head: Head,
+    #[cfg(feature = "tracing")]
+    warned: LastWarning,
 }
 
 #[derive(Debug)]
@@ -168,6 +172,14 @@ impl<S> Slot<S> {
     /// Who waits, in order of arrival, and for how many permits.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (&S, u32)> {
         self.queue.iter().flat_map(|queue| queue.waiting.values().map(|waiter| (&waiter.seat, waiter.request.weight)))
+    }
+
+    /// Whether the request with this ticket still waits, and is to warn of that now that it is due; then others are not.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn may_warn(&mut self, ticket: Ticket, due: Due) -> bool {
+        self.queue
+            .as_deref_mut()
+            .is_some_and(|queue| queue.waiting.contains_key(&ticket.0) && queue.warned.gives_way_to(due))
     }
 
     /// Whether nobody holds or waits: the critical section that finds it so removes the entry, or
@@ -433,7 +445,15 @@ impl<S: Clone> Slot<S> {
 impl<S> Queue<S> {
     fn new(fairness: Fairness, now: Instant) -> Self {
         let (waiting, rejected) = (BTreeMap::new(), BTreeMap::new());
-        Self { fairness, next_ticket: 0, waiting, rejected, head: Head::new(now) }
+        Self {
+            fairness,
+            next_ticket: 0,
+            waiting,
+            rejected,
+            head: Head::new(now),
+            #[cfg(feature = "tracing")]
+            warned: LastWarning::default(),
+        }
     }
 
     fn is_head(&self, ticket: u64) -> bool {

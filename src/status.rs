@@ -153,6 +153,25 @@ impl fmt::Display for Permits {
     }
 }
 
+/// How much of a key is held.
+pub(crate) struct Taken {
+    pub(crate) held: usize,
+    pub(crate) limit: usize,
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ALL: usize = MAX_READERS as usize;
+        match (self.held, self.limit) {
+            (0, _) => f.write_str("free"),
+            (_, 1) => f.write_str("held"),
+            (ALL, ALL) => f.write_str("held to write"),
+            (held, ALL) => write!(f, "held by {held} to read"),
+            (held, limit) => write!(f, "{held} of {limit} held"),
+        }
+    }
+}
+
 impl fmt::Display for HolderStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { thread, movable, since, location, permits } = self;
@@ -173,14 +192,7 @@ impl fmt::Display for WaiterStatus {
 impl<K: fmt::Debug> fmt::Display for KeyStatus<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, held, limit, held_with_all, holders, holders_of_all, waiters, waiters_for_all } = self;
-        write!(f, "{key:?}: ")?;
-        match (*held, *limit) {
-            (0, _) => f.write_str("free")?,
-            (_, 1) => f.write_str("held")?,
-            (held, limit) if limit == MAX_READERS as usize && held == limit => f.write_str("held to write")?,
-            (held, limit) if limit == MAX_READERS as usize => write!(f, "held by {held} to read")?,
-            (held, limit) => write!(f, "{held} of {limit} held")?,
-        }
+        write!(f, "{key:?}: {}", Taken { held: *held, limit: *limit })?;
         if *held_with_all > 0 {
             f.write_str(", and held with every key")?;
         }

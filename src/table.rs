@@ -9,7 +9,7 @@
 //! 1. Under a shard lock run, of the user's code, only the key's `Borrow` and `Eq`, its `to_owned` on a miss, and its
 //!    `Clone` in [`Table::snapshot`], [`Table::keys`] and [`Table::retain`]. All run before anything is changed, so they may
 //!    panic. Hashing and limit functions come before the lock; dropping a key or a value, showing a value to the user,
-//!    ringing a waiter and parking come after it.
+//!    ringing a waiter, warning and parking come after it.
 //! 2. At most one lock is held at a time, with three exceptions: a scan holds `scan`, and a change of the limit holds
 //!    `by_key`, and then the shards in ascending order, the next before the last is let go (so does DashMap's iterator, and
 //!    there is no other safe visit). Under those two no code of the user's runs but `Clone` in `snapshot` and `keys`. Who
@@ -28,6 +28,8 @@ mod limits;
 mod queued;
 mod values;
 mod waiting;
+#[cfg(feature = "tracing")]
+mod warning;
 
 use std::any::type_name;
 use std::borrow::Borrow;
@@ -36,6 +38,8 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
+#[cfg(feature = "tracing")]
+use std::time::Duration;
 use std::time::Instant;
 
 pub(crate) use self::acquire::{Ask, Kind};
@@ -76,6 +80,8 @@ pub(crate) struct Table<K, S, C = ()> {
     about: About,
     /// Who holds and who waits, where the options ask for it.
     tracking: Option<Arc<Tracking>>,
+    #[cfg(feature = "tracing")]
+    warn_waiting_over: Option<Duration>,
     /// Held by a scan, so that there is one at a time: scans that overlap could keep a shard's writers out.
     scan: Mutex<()>,
 }
@@ -202,8 +208,18 @@ impl<C: Content> Entry<C> {
 impl<K, S, C: Content> Table<K, S, C> {
     pub(crate) fn new(table_type: &'static str, limit: Source<K>, options: Options<S>) -> Self {
         let shards = options.shard_amount();
-        let Options { hasher, fairness, shards: _, name, reentrant, idle_ttl, track_owners, detect_deadlocks } =
-            options;
+        let Options {
+            hasher,
+            fairness,
+            shards: _,
+            name,
+            reentrant,
+            idle_ttl,
+            track_owners,
+            detect_deadlocks,
+            #[cfg(feature = "tracing")]
+            warn_waiting_over,
+        } = options;
         let about = About { name, table_type, key_type: type_name::<K>() };
         let (limit, by_key) = match limit {
             Source::Same(limit) => (clamp(limit), None),
@@ -226,6 +242,8 @@ impl<K, S, C: Content> Table<K, S, C> {
             counters: Counters::default(),
             about,
             tracking,
+            #[cfg(feature = "tracing")]
+            warn_waiting_over,
             scan: Mutex::new(()),
         }
     }

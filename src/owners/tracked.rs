@@ -87,7 +87,7 @@ impl Party {
         Self { mark: slot_id(), owner: Owner::current(), movable, permits, since, location }
     }
 
-    fn status(&self) -> HolderStatus {
+    pub(crate) fn status(&self) -> HolderStatus {
         HolderStatus {
             thread: self.owner.thread.clone(),
             movable: self.movable,

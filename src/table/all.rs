@@ -4,6 +4,8 @@ use std::panic::Location;
 
 use super::acquire::{Ask, Kind};
 use super::waiting::{OneWait, Waiting};
+#[cfg(feature = "tracing")]
+use super::warning::Obstacle;
 use super::{Hold, Seat, Table};
 use crate::content::Content;
 use crate::error::AcquireError;
@@ -16,6 +18,8 @@ use crate::report::Deadlock;
 use crate::slot::{Bells, Request};
 use crate::sync::now;
 use crate::wait::{Deadline, Wait};
+#[cfg(feature = "tracing")]
+use crate::warning::Due;
 
 /// What the holder of every key has. It has to be [released](Table::release_all).
 pub(crate) struct HoldAll {
@@ -234,6 +238,11 @@ impl<K, S, C: Content> Waiting for WaitsForAll<'_, K, S, C> {
 
     fn give_up(&mut self) -> Option<Result<(), AcquireError>> {
         if self.leave() { None } else { Some(Ok(())) }
+    }
+
+    #[cfg(feature = "tracing")]
+    fn obstacle(&self, due: Due) -> Option<Obstacle<'_>> {
+        self.table.obstacle_to_all(self.gates, (self.mode, self.place?), due)
     }
 }
 

@@ -5,6 +5,8 @@ use std::hash::BuildHasher;
 
 use super::acquire::Ask;
 use super::waiting::{OneWait, Waiting};
+#[cfg(feature = "tracing")]
+use super::warning::Obstacle;
 use super::{Entry, Hold, Seat, Stored, Table};
 use crate::content::Content;
 use crate::error::AcquireError;
@@ -18,6 +20,8 @@ use crate::status::KeyStatus;
 use crate::sync::{MutexGuard, SharedValue, now};
 use crate::unwind::{Alone, alone, survive};
 use crate::wait::{Deadline, Wait};
+#[cfg(feature = "tracing")]
+use crate::warning::Due;
 
 /// What a request finds that a door was closed to.
 pub(super) enum Knock<'a, K> {
@@ -320,6 +324,11 @@ impl<K, S, C: Content> Waiting for AtGate<'_, K, S, C> {
     // What was let in goes on to its slot, and gives up there.
     fn give_up(&mut self) -> Option<Result<Self::Outcome, AcquireError>> {
         self.leave().map(Ok)
+    }
+
+    #[cfg(feature = "tracing")]
+    fn obstacle(&self, due: Due) -> Option<Obstacle<'_>> {
+        self.table.obstacle_at_gate(self.gates, (self.mode, self.number?), due)
     }
 }
 

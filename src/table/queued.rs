@@ -3,11 +3,15 @@
 use std::mem;
 
 use super::waiting::{OneWait, Waiting};
+#[cfg(feature = "tracing")]
+use super::warning::Obstacle;
 use super::{Hold, Table};
 use crate::content::Content;
 use crate::error::AcquireError;
 use crate::slot::{Ticket, Verdict};
 use crate::wait::{Deadline, Wait};
+#[cfg(feature = "tracing")]
+use crate::warning::Due;
 
 /// A request in the queue of its slot. Dropped there, by unwinding, it gives up its place.
 pub(super) struct Queued<'a, K, S, C: Content> {
@@ -64,6 +68,11 @@ impl<K, S, C: Content> Waiting for Queued<'_, K, S, C> {
 
     fn give_up(&mut self) -> Option<Result<(), AcquireError>> {
         self.abandon().map(|verdict| self.outcome(verdict))
+    }
+
+    #[cfg(feature = "tracing")]
+    fn obstacle(&self, due: Due) -> Option<Obstacle<'_>> {
+        self.table.obstacle_in_queue(&self.hold, self.ticket?, due)
     }
 }
 

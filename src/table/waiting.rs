@@ -1,11 +1,15 @@
 //! A wait: in the queue of a key, at the gate, or for every key.
 
+#[cfg(feature = "tracing")]
+use std::cell::Cell;
 use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::acquire::Ask;
+#[cfg(feature = "tracing")]
+use super::warning::{Obstacle, woke_to_warn};
 use super::{Seat, Table};
 use crate::cancel::Registration;
 use crate::content::Content;
@@ -17,6 +21,8 @@ use crate::stats::Counters;
 use crate::sync::now;
 use crate::wait::{Deadline, Wait};
 use crate::waiter::OwnWaiter;
+#[cfg(feature = "tracing")]
+use crate::warning::{Due, Schedule};
 
 /// A thread's wait for one request, from when it queues or is kept out until it has its outcome.
 pub(super) struct OneWait<'a> {
@@ -24,14 +30,17 @@ pub(super) struct OneWait<'a> {
     waiter: OwnWaiter,
     since: Instant,
     location: &'static Location<'static>,
+    /// Where owners are tracked.
     tracked: Option<Tracked<'a>>,
+    /// When it warns, if it does.
+    #[cfg(feature = "tracing")]
+    pub(super) schedule: Cell<Option<Schedule>>,
 }
 
-/// A wait, where owners are tracked.
 struct Tracked<'a> {
     tracking: &'a Arc<Tracking>,
     party: Party,
-    /// What the thread waits for already, if this wait is in the middle of another one.
+    /// What the thread waits for already, if the user's code that runs in a wait waits itself.
     outer: Option<WaitsFor>,
 }
 
@@ -45,7 +54,15 @@ impl<K, S, C: Content> Table<K, S, C> {
             let outer = party.owner.waits_for();
             Tracked { tracking, party, outer }
         });
-        OneWait { counters: &self.counters, waiter: OwnWaiter::take(), since, location: ask.location, tracked }
+        OneWait {
+            counters: &self.counters,
+            waiter: OwnWaiter::take(),
+            since,
+            location: ask.location,
+            tracked,
+            #[cfg(feature = "tracing")]
+            schedule: Cell::new(self.warn_waiting_over.and_then(|duration| Schedule::new(since, duration))),
+        }
     }
 }
 
@@ -70,6 +87,20 @@ impl OneWait<'_> {
         }
     }
 
+    /// When the thread wakes if nobody rings: at the end of the wait, or at the next time to warn.
+    fn wakes_by(&self, deadline: Option<Instant>) -> Option<Instant> {
+        #[cfg(feature = "tracing")]
+        if let Some(next) = self.schedule.get().and_then(|schedule| schedule.next()) {
+            return Some(deadline.map_or(next, |deadline| deadline.min(next)));
+        }
+        deadline
+    }
+
+    #[cfg(feature = "tracing")]
+    pub(super) fn location(&self) -> &'static Location<'static> {
+        self.location
+    }
+
     /// The deadlock that this wait is in, if it is and the table looks for them. With no lock held.
     fn deadlock(&self) -> Option<Deadlock> {
         let Tracked { tracking, party, .. } = self.tracked.as_ref().filter(|tracked| tracked.tracking.detects)?;
@@ -90,7 +121,11 @@ impl Deref for OneWait<'_> {
 impl Drop for OneWait<'_> {
     fn drop(&mut self) {
         if let Some(Tracked { party, outer, .. }) = &mut self.tracked {
-            *party.owner.waits.lock() = outer.take();
+            let mut waits = party.owner.waits.lock();
+            // Else it is the outer wait's already: its request was let in at the gate meanwhile.
+            if waits.as_ref().is_none_or(|waits| waits.mark == party.mark) {
+                *waits = outer.take();
+            }
         }
         self.counters.waited(now().saturating_duration_since(self.since));
     }
@@ -109,6 +144,10 @@ pub(super) trait Waiting {
     /// Leaves, unless there is an outcome already, which stands.
     fn give_up(&mut self) -> Option<Result<Self::Outcome, AcquireError>>;
 
+    /// What is in its way, if it is to warn now that it is due. To be called with no lock held.
+    #[cfg(feature = "tracing")]
+    fn obstacle(&self, due: Due) -> Option<Obstacle<'_>>;
+
     /// Waits for the outcome, as `wait` allows.
     fn wait_for_outcome(&mut self, wait: &Wait, deadline: Deadline) -> Result<Self::Outcome, AcquireError> {
         let waiter = self.one_wait().share();
@@ -120,7 +159,7 @@ pub(super) trait Waiting {
             if let Some(deadlock) = self.one_wait().deadlock() {
                 break self.give_up().unwrap_or(Err(deadlock.into()));
             }
-            if !waiter.park(deadline.instant()) {
+            if !waiter.park(self.one_wait().wakes_by(deadline.instant())) && !woke_to_warn(self, deadline.instant()) {
                 break self.give_up().unwrap_or(Err(AcquireError::Timeout));
             }
             if let Some(outcome) = self.look() {
@@ -130,4 +169,10 @@ pub(super) trait Waiting {
         drop(registrations);
         outcome.inspect_err(|error| self.one_wait().counters.failed(error))
     }
+}
+
+/// Whether the thread woke for another reason than the end of its wait.
+#[cfg(not(feature = "tracing"))]
+fn woke_to_warn(_: &(impl Waiting + ?Sized), _: Option<Instant>) -> bool {
+    false
 }

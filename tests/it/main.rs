@@ -18,5 +18,7 @@ mod rwlock_stress;
 mod several;
 mod stats;
 mod support;
+#[cfg(feature = "tracing")]
+mod tracing;
 mod traits;
 mod unwinding;
