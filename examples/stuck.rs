@@ -1,9 +1,11 @@
 //! A job that hangs while it holds its key, the jobs behind it, and how to find out which one it is.
 //!
-//! `track_owners` makes `snapshot()` say who holds a key, since when, and by which call.
+//! `track_owners` makes `snapshot()` say who holds a key, since when, and by which call. With the feature `tracing`,
+//! `warn_waiting_over` says the same in the log by itself.
 //!
 //! ```text
 //! cargo run --example stuck
+//! cargo run --example stuck --features tracing
 //! cargo run --example stuck -- --help
 //! ```
 
@@ -35,6 +37,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn main() {
     let Cli { hang, jobs } = Cli::parse();
+    #[cfg(feature = "tracing")]
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+
     let (answer, server) = mpsc::channel();
     let customers = KeyedLock::with_options(options());
     thread::scope(|scope| {
@@ -54,7 +59,10 @@ fn main() {
 }
 
 fn options() -> Options {
-    Options::new().name("customers").track_owners(true)
+    let options = Options::new().name("customers").track_owners(true);
+    #[cfg(feature = "tracing")]
+    let options = options.warn_waiting_over(Duration::from_secs(1));
+    options
 }
 
 /// Starts a job that waits for the answer of a server while it holds its key, and others for the same key, and one for another.

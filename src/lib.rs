@@ -120,6 +120,9 @@
 //! }
 //! ```
 //!
+//! **Who tells me?** With the cargo feature `tracing`, `Options::warn_waiting_over` logs all this by itself, when a wait takes longer
+//! than you think it should.
+//!
 //! **Do they wait for each other?** If the holders in the snapshot are waiters too, of another key or another table, it may be a
 //! deadlock. [`Options::detect_deadlocks`] finds it as it happens: the request that would close the ring panics, or fails
 //! with [`AcquireError::WouldDeadlock`], and [`Deadlock`] names all threads of the ring, what they hold and what they wait for.
