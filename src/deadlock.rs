@@ -84,6 +84,8 @@ struct Wait {
     waits_for: WaitsFor,
     party: Party,
     every_key: bool,
+    /// At a gate: the mark of the request or hold that it waits for.
+    bar: Option<u64>,
 }
 
 impl Found {
@@ -120,8 +122,12 @@ impl Found {
                 let Some(waits_for) = party.owner.waits_for().filter(|waits| waits.mark == party.mark) else {
                     continue;
                 };
+                if self.waits.contains_key(&party.owner.number) {
+                    // It has gone on since it was seen to wait elsewhere, and looks for itself.
+                    continue;
+                }
                 queue.waiting.push((party.owner.number, party.permits));
-                let wait = Wait { waits_for, party: party.clone(), every_key: false };
+                let wait = Wait { waits_for, party: party.clone(), every_key: false, bar: None };
                 self.waits.insert(party.owner.number, wait);
             }
             self.graph.queues.push(queue);
@@ -145,14 +151,14 @@ impl Found {
         }
         self.graph.barred.push((thread, owners.iter().map(|owner| owner.number).collect()));
         self.bars.push(bars);
-        self.waits.insert(thread, Wait { waits_for: waits_for.clone(), party, every_key });
+        self.waits.insert(thread, Wait { waits_for: waits_for.clone(), party, every_key, bar: None });
         owners
     }
 
     /// What these threads are a ring by.
     fn ring(mut self, threads: &[Thread]) -> Option<Ring> {
         let members: HashSet<Thread> = threads.iter().copied().collect();
-        let waits: Vec<Wait> = threads.iter().map(|thread| self.waits.remove(thread)).collect::<Option<_>>()?;
+        let mut waits: Vec<Wait> = threads.iter().map(|thread| self.waits.remove(thread)).collect::<Option<_>>()?;
         let mut holds = Vec::new();
         for key in self.keys {
             let awaited =
@@ -167,8 +173,9 @@ impl Found {
             }
         }
         for ((thread, _), bars) in self.graph.barred.iter().zip(self.bars) {
-            let Some(wait) = waits.iter().find(|wait| wait.party.owner.number == *thread) else { continue };
+            let Some(wait) = waits.iter_mut().find(|wait| wait.party.owner.number == *thread) else { continue };
             let bar = bars.into_iter().find(|bar| members.contains(&bar.party.owner.number))?;
+            wait.bar = Some(bar.party.mark);
             let is_known = |hold: &Hold| hold.party.mark == bar.party.mark;
             if !matches!(bar.at, At::Waits) && !holds.iter().any(is_known) {
                 let tracking = Arc::clone(&wait.waits_for.tracking);
@@ -188,10 +195,11 @@ fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
         for (_, party) in all.held.iter().filter(|(mode, _)| mode.conflicts(wanted.mode())) {
             bars.push(Bar { party: party.clone(), at: At::HoldsAllKeys });
         }
-        for (_, (mode, party)) in all.waiting.range(..place) {
-            if wanted.waits_behind(*mode) {
-                bars.push(Bar { party: party.clone(), at: At::Waits });
-            }
+        let in_front = all.waiting.range(..place).map(|(_, (mode, party))| (*mode, party));
+        for (_, party) in
+            in_front.take_while(|(mode, _)| !wanted.passes_from(*mode)).filter(|(mode, _)| wanted.waits_behind(*mode))
+        {
+            bars.push(Bar { party: party.clone(), at: At::Waits });
         }
         if let Wanted::AllKeys(wanted) = wanted {
             for (_, kept_out) in all.kept_out.range(..place).filter(|(_, kept_out)| kept_out.mode.conflicts(wanted)) {
@@ -209,6 +217,16 @@ fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
         });
     }
     let own = party.owner.number;
+    if matches!(wanted, Wanted::Key { holds: true, .. }) && bars.iter().any(|bar| matches!(bar.at, At::Waits)) {
+        // It passes, if not yet, since a writer came to the queue of a key that it reads.
+        let reads = |party: &Party| party.owner.number == own && !party.movable;
+        let writes = |party: &Party| Mode::of_weight(party.permits) == Mode::Write;
+        let mut passes = false;
+        tracking.for_each(|_, _, node| {
+            passes |= node.waiting.values().any(writes) && node.holders.iter().any(reads);
+        });
+        bars.retain(|bar| !passes || !matches!(bar.at, At::Waits));
+    }
     bars.retain(|bar| bar.party.owner.number != own && (matches!(bar.at, At::Waits) || !bar.party.movable));
     Some((party, matches!(wanted, Wanted::AllKeys(_)), bars))
 }
@@ -227,13 +245,16 @@ impl Wanted {
         }
     }
 
+    /// Whether it passes a request for all keys, and all that are behind that one.
+    fn passes_from(self, all: Mode) -> bool {
+        matches!(self, Self::Key { holds: true, .. }) && all == Mode::Write
+    }
+
     /// Whether it waits until a request for all keys that is in front of it is gone.
     fn waits_behind(self, all: Mode) -> bool {
         match self {
             Self::AllKeys(_) => true,
-            // It passes every waiting `write_all`.
-            Self::Key { mode, holds: true } => all == Mode::Read && all.conflicts(mode),
-            Self::Key { mode, holds: false } => all.conflicts(mode),
+            Self::Key { mode, .. } => all.conflicts(mode),
         }
     }
 }
@@ -277,7 +298,9 @@ impl Wait {
                 let waits = |node: &Node| node.waiting.values().any(|party| party.mark == *mark);
                 tracking.read(shard, id, waits).unwrap_or(false)
             }
-            WaitPlace::Gate => tracking.read_all(|all| all.find(*mark).is_some()),
+            // It may have come to pass what it waited for.
+            WaitPlace::Gate => bars(&self.waits_for)
+                .is_some_and(|(_, _, bars)| bars.iter().any(|bar| Some(bar.party.mark) == self.bar)),
         }
     }
 }
@@ -313,7 +336,7 @@ impl Ring {
             place + 1
         };
         let mut thread = |wait: &Wait| {
-            let Wait { waits_for, party, every_key } = wait;
+            let Wait { waits_for, party, every_key, bar: _ } = wait;
             let key = match waits_for.place {
                 WaitPlace::Key { id, .. } => Some(number(id)),
                 WaitPlace::Gate => None,

@@ -77,12 +77,13 @@ impl Counters {
         let count = match error {
             AcquireError::Timeout => &self.0.timeouts,
             AcquireError::Cancelled => &self.0.cancellations,
+            AcquireError::WouldDeadlock(_) => &self.0.deadlocks,
             _ => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was refused because its wait could never end.
+    /// A request was refused that did not begin to wait, because its wait could never end.
     pub(crate) fn deadlocked(&self) {
         self.0.deadlocks.fetch_add(1, Ordering::Relaxed);
     }

@@ -21,16 +21,17 @@
 //! |---|---|
 //! | in a queue, and the stuck holders do not leave enough for it | all stuck holders, perhaps itself |
 //! | in a queue, and they do | the first stuck request of the queue |
-//! | for others to let go | the first of them that is stuck |
+//! | for others to let go | one of them that is stuck: if there is one, such that has the thread we ask about in its way |
 //!
 //! A thread, those who are in its way, those who are in theirs, and so on, are a deadlock by themselves: they would be stuck if
-//! nobody else waited.
+//! nobody else waited. Of several for whom a thread waits each alone is enough; so if one of them leads back to where we began,
+//! that is the one to follow: another may be in a deadlock that is about to be broken.
 //!
 //! # Cost
 //!
-//! Linear in the size of the graph. Every request, hold and bar is settled once, and once more where it is in the way.
+//! Linear in the size of the graph. Every request, hold and bar is settled once, and twice more where it is in the way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 
 /// A thread's number.
@@ -216,6 +217,7 @@ impl<'a> Search<'a> {
 
     /// A stuck waiter and all who are in the way, once everybody who can has gone on.
     fn closure(&mut self, first: usize) -> Deadlock {
+        let ranks = self.ranks_behind(first);
         let (mut members, mut is_part) = (vec![first], false);
         let mut is_member = vec![false; self.waiters.len()];
         is_member[first] = true;
@@ -242,13 +244,53 @@ impl<'a> Search<'a> {
                     }
                 }
                 Place::Bar(bar) => {
-                    let first = self.graph.barred[bar].1.iter().find_map(|&thread| self.stuck_number(thread));
-                    first.into_iter().for_each(|number| add(&mut members, number));
+                    let stuck = self.graph.barred[bar].1.iter().filter_map(|&thread| self.stuck_number(thread));
+                    stuck.min_by_key(|&number| ranks[number]).into_iter().for_each(|number| add(&mut members, number));
                 }
             }
         }
         let threads = members.into_iter().map(|number| self.waiters[number].thread).collect();
         Deadlock { threads, is_part }
+    }
+
+    /// Of each waiter: how far it is from having `first` in its way, and `usize::MAX` if it has not. Each with a rank has one of
+    /// a lower rank in its way, down to `first` itself.
+    fn ranks_behind(&self, first: usize) -> Vec<usize> {
+        let mut ranks = vec![usize::MAX; self.waiters.len()];
+        let mut holders_done = vec![false; self.lines.len()];
+        let mut next = VecDeque::from([first]);
+        ranks[first] = 0;
+        let mut ranked = 1;
+        let mut behind = Vec::new();
+        while let Some(number) = next.pop_front() {
+            let waiter = &self.waiters[number];
+            for &(queue, _) in &waiter.holds {
+                if !mem::replace(&mut holders_done[queue], true) {
+                    behind.extend(self.stuck_in(queue).filter(|(_, fits)| !fits).map(|(number, _)| number));
+                }
+            }
+            if let Place::Queue { queue, request } = waiter.place
+                && request == self.lines[queue].front
+            {
+                behind.extend(self.stuck_in(queue).filter(|(_, fits)| *fits).map(|(number, _)| number));
+            }
+            behind.extend(waiter.bars.iter().map(|bar| self.waiters.len() - self.bars.len() + bar));
+            for number in behind.drain(..) {
+                if ranks[number] == usize::MAX {
+                    ranks[number] = ranked;
+                    ranked += 1;
+                    next.push_back(number);
+                }
+            }
+        }
+        ranks
+    }
+
+    /// The stuck requests of a queue, and whether each would fit.
+    fn stuck_in(&self, queue: usize) -> impl Iterator<Item = (usize, bool)> {
+        let (line, waiting) = (&self.lines[queue], &self.graph.queues[queue].waiting);
+        let stuck = waiting.iter().enumerate().skip(line.front);
+        stuck.map(move |(request, &(_, permits))| (line.start + request, self.fits(queue, permits)))
     }
 
     fn stuck_number(&self, thread: Thread) -> Option<usize> {

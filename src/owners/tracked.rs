@@ -245,9 +245,14 @@ impl Tracking {
 
     /// A request queued.
     pub(crate) fn queue(self: &Arc<Self>, shard: usize, id: u64, slot: SlotState, ticket: u64, party: Party) {
+        self.waits_in_queue(shard, id, &party);
+        self.change(shard, id, slot, |node| node.waiting.insert(ticket, party));
+    }
+
+    /// A request is in the queue, or will be in a moment.
+    pub(crate) fn waits_in_queue(self: &Arc<Self>, shard: usize, id: u64, party: &Party) {
         let wait = WaitsFor { tracking: Arc::clone(self), place: WaitPlace::Key { shard, id }, mark: party.mark };
         *party.owner.waits.lock() = Some(wait);
-        self.change(shard, id, slot, |node| node.waiting.insert(ticket, party));
     }
 
     /// A request left the queue.

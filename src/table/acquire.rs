@@ -413,7 +413,11 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                                     mark = one_wait.mark();
                                     Ok(id)
                                 }
-                                LetIn::Queued { id, ticket } => Err(Refused::Queued { id, ticket, one_wait }),
+                                LetIn::Queued { id, ticket } => {
+                                    // It may have been about to give up at the gate, and does not: it waits on.
+                                    one_wait.track(|tracking, party| tracking.waits_in_queue(shard, id, &party));
+                                    Err(Refused::Queued { id, ticket, one_wait })
+                                }
                                 LetIn::Again => continue,
                             }
                         }

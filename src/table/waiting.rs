@@ -105,7 +105,6 @@ impl OneWait<'_> {
     fn deadlock(&self) -> Option<Deadlock> {
         let Tracked { tracking, party, .. } = self.tracked.as_ref().filter(|tracked| tracked.tracking.detects)?;
         let threads = deadlock::ring(party)?;
-        self.counters.deadlocked();
         Some(Deadlock::of_ring(threads, &tracking.about, self.location))
     }
 }

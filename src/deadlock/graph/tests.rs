@@ -331,7 +331,7 @@ enum Why {
     Bar,
 }
 
-/// Who is in the way of a stuck thread, and why, if those who are stuck are known.
+/// Who is in the way of a stuck thread, and why, if those who are stuck are known. Of a bar, each alone.
 fn in_the_way_of(graph: &Graph, stuck: &BTreeSet<Thread>, thread: Thread) -> (Why, BTreeSet<Thread>) {
     for Queue { limit, holders, waiting } in &graph.queues {
         let Some(&(_, asked)) = waiting.iter().find(|&&(other, _)| other == thread) else { continue };
@@ -346,7 +346,7 @@ fn in_the_way_of(graph: &Graph, stuck: &BTreeSet<Thread>, thread: Thread) -> (Wh
         };
     }
     let (_, others) = graph.barred.iter().find(|&&(other, _)| other == thread).unwrap();
-    (Why::Bar, others.iter().copied().find(|other| stuck.contains(other)).into_iter().collect())
+    (Why::Bar, others.iter().copied().filter(|other| stuck.contains(other)).collect())
 }
 
 /// Where a thread of a random graph waits. Numbers are taken modulo what there is to choose from.
@@ -451,20 +451,32 @@ fn check(graph: &Graph, tally: &Tally) -> TestCaseResult {
         prop_assert!(members.is_subset(&stuck), "{:?} are not all stuck", deadlock);
         prop_assert_eq!(&left_waiting(&alone(graph, &members)), &members, "the members alone");
 
-        // Nobody without need, and nobody missing.
-        let mut in_way = BTreeSet::from([thread]);
-        while let Some(other) = in_way
-            .iter()
-            .flat_map(|&member| in_the_way_of(graph, &stuck, member).1)
-            .find(|other| !in_way.contains(other))
-        {
-            in_way.insert(other);
+        // Nobody missing.
+        for &member in &members {
+            match in_the_way_of(graph, &stuck, member) {
+                (Why::Bar, others) => prop_assert!(!others.is_disjoint(&members), "who bars {}", member),
+                (_, others) => prop_assert!(others.is_subset(&members), "who is in the way of {}", member),
+            }
         }
-        prop_assert_eq!(&in_way, &members);
+        // Nobody without need.
+        let reached = |within: &BTreeSet<Thread>| {
+            let mut reached = BTreeSet::new();
+            let mut next = vec![thread];
+            while let Some(member) = next.pop() {
+                let others = in_the_way_of(graph, &stuck, member).1;
+                next.extend(others.into_iter().filter(|other| within.contains(other) && reached.insert(*other)));
+            }
+            reached
+        };
+        let mut needed = reached(&members);
+        let in_own_way = needed.contains(&thread);
+        needed.insert(thread);
+        prop_assert_eq!(&needed, &members);
 
-        // Whether the others are a deadlock without it.
-        let is_part = members.iter().any(|&member| in_the_way_of(graph, &stuck, member).1.contains(&thread));
+        // It is in its own way if it is so by any way at all; else the others are a deadlock without it.
+        let is_part = reached(&stuck).contains(&thread);
         prop_assert_eq!(graph.deadlock_of(thread).map(|deadlock| deadlock.is_part), Some(is_part));
+        prop_assert_eq!(in_own_way, is_part);
         if !is_part {
             let mut others = members.clone();
             others.remove(&thread);
@@ -508,4 +520,17 @@ fn random_graphs() {
     for (what, share, expected) in shares {
         assert!(expected.contains(&share), "{what}: {share} of the cases, not {expected:?}");
     }
+}
+
+/// Thread 1 waits for 2, who waits for 3 and 3 for 2; and for 4, who waits for 1.
+#[test]
+fn a_bar_leads_back_past_another_deadlock() {
+    let mut graph = graph([lock(2, 3), lock(3, 2), lock(1, 4)]);
+    graph.barred = barred(&[(1, &[2, 4])]);
+    assert_deadlock(&graph, &[1, 4]);
+    assert_deadlock(&graph, &[4, 1]);
+    assert_deadlock(&graph, &[2, 3]);
+    graph.barred = barred(&[(1, &[2, 5])]);
+    let deadlock = graph.deadlock_of(1).unwrap();
+    assert_eq!((deadlock.threads, deadlock.is_part), (vec![1, 2, 3], false));
 }
