@@ -6,6 +6,7 @@
 #![cfg(not(loom))]
 
 mod api;
+mod deadlocks_gate;
 mod dynamic;
 mod keys;
 mod mutex;
@@ -18,6 +19,7 @@ mod rwlock_stress;
 mod several;
 mod stats;
 mod support;
+mod tangles;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod traits;
