@@ -6,7 +6,9 @@
 #![cfg(not(loom))]
 
 mod api;
+mod deadlocks;
 mod deadlocks_gate;
+mod deadlocks_random;
 mod dynamic;
 mod keys;
 mod mutex;

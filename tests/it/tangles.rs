@@ -1,5 +1,6 @@
 //! What the tests of deadlocks share.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -56,6 +57,26 @@ impl Told {
         let told = ring(result).is_some();
         self.0.fetch_add(usize::from(told), Ordering::Relaxed);
         told
+    }
+
+    /// Of a call that panics instead.
+    pub(crate) fn note_panic<T>(&self, work: impl FnOnce() -> T) -> bool {
+        let told = match panic::catch_unwind(AssertUnwindSafe(work)) {
+            Ok(_) => false,
+            Err(payload) => {
+                let message = payload.downcast_ref::<String>().expect("a message");
+                assert!(message.contains("for ever"), "{message}");
+                true
+            }
+        };
+        self.0.fetch_add(usize::from(told), Ordering::Relaxed);
+        told
+    }
+
+    /// Of a call that gives `None` instead, long before its time is up.
+    pub(crate) fn note_none<T>(&self, result: Option<T>) -> bool {
+        self.0.fetch_add(usize::from(result.is_none()), Ordering::Relaxed);
+        result.is_none()
     }
 
     pub(crate) fn times(&self) -> usize {

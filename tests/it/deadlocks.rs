@@ -1,0 +1,679 @@
+//! Deadlocks over tables of all types: rings of every size, permits, limits that change; who is told, and how.
+
+use std::fmt::Debug;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedMutex, KeyedRwLock, KeyedSemaphore, Options, Wait};
+
+use crate::support::{Barrier, Random, elsewhere, panic_message, rounds, threads, until, watched};
+use crate::tangles::{Files, Told, detecting, files, locks, permits, ring, slow, values, wait_for_all};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What a member of a ring holds, and how the one before it asks for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Lock,
+    Keys,
+    Value,
+    Values,
+    AllPermits,
+    Weights,
+    ReadAndWrite,
+    WriteAndRead,
+    WriteKeysAndReadKeys,
+    ReadAllAndWrite,
+    WriteAllAndRead,
+    WriteAndReadAll,
+    ReadAndWriteAll,
+    WriteAllAndWriteAll,
+}
+
+const KINDS: [Kind; 14] = [
+    Kind::Lock,
+    Kind::Keys,
+    Kind::Value,
+    Kind::Values,
+    Kind::AllPermits,
+    Kind::Weights,
+    Kind::ReadAndWrite,
+    Kind::WriteAndRead,
+    Kind::WriteKeysAndReadKeys,
+    Kind::ReadAllAndWrite,
+    Kind::WriteAllAndRead,
+    Kind::WriteAndReadAll,
+    Kind::ReadAndWriteAll,
+    Kind::WriteAllAndWriteAll,
+];
+
+struct Tables {
+    locks: [Arc<KeyedLock<u32>>; 2],
+    values: KeyedMutex<u32, u32>,
+    permits: Arc<KeyedSemaphore<u32>>,
+    files: Files,
+}
+
+impl Tables {
+    fn new() -> Self {
+        Self { locks: [locks(), locks()], values: values(), permits: permits(5), files: files() }
+    }
+
+    fn deadlocks(&self) -> u64 {
+        let locks: u64 = self.locks.iter().map(|locks| locks.stats().deadlocks).sum();
+        let permits = self.permits.stats().deadlocks;
+        locks + self.values.stats().deadlocks + permits + self.files.stats().deadlocks
+    }
+
+    fn is_empty(&self) -> bool {
+        let locks = self.locks.iter().all(|locks| locks.is_empty());
+        locks && self.values.is_empty() && self.permits.is_empty() && self.files.is_empty()
+    }
+}
+
+struct Place<'a> {
+    kind: Kind,
+    tables: &'a Tables,
+    key: u32,
+    /// For locks over every key: of this place alone. It keeps this key, so that a snapshot shows who waits for all.
+    own: Files,
+}
+
+type Guard<'a> = Box<dyn Debug + 'a>;
+
+/// How the ring is closed.
+#[derive(Clone, Copy, Debug)]
+enum Closing {
+    With,
+    Plain,
+    TryFor,
+}
+
+/// Another key, which nobody else has.
+const ASIDE: u32 = 1_000;
+
+impl Place<'_> {
+    fn hold(&self) -> Guard<'_> {
+        let Self { tables, key, own, .. } = self;
+        match self.kind {
+            Kind::Lock => Box::new(tables.locks[*key as usize % 2].lock(key)),
+            Kind::Keys => Box::new(tables.locks[0].lock_keys(&[*key, key + ASIDE])),
+            Kind::Value => Box::new(tables.values.lock(key)),
+            Kind::Values => Box::new(tables.values.lock_keys(&[*key, key + ASIDE])),
+            Kind::AllPermits => Box::new(tables.permits.acquire_many(key, 5, LONG).unwrap()),
+            Kind::Weights => Box::new(tables.permits.acquire_many(key, 3, LONG).unwrap()),
+            Kind::ReadAndWrite => Box::new(tables.files.read(key)),
+            Kind::WriteAndRead => Box::new(tables.files.write(key)),
+            Kind::WriteKeysAndReadKeys => Box::new(tables.files.write_keys(&[*key, key + ASIDE])),
+            Kind::ReadAllAndWrite => Box::new(own.read_all()),
+            Kind::WriteAllAndRead | Kind::WriteAllAndWriteAll => Box::new(own.write_all()),
+            Kind::WriteAndReadAll => Box::new(own.write(key)),
+            Kind::ReadAndWriteAll => Box::new(own.read(key)),
+        }
+    }
+
+    fn ask(&self, wait: Wait) -> Result<Guard<'_>, AcquireError> {
+        let Self { tables, key, own, .. } = self;
+        Ok(match self.kind {
+            Kind::Lock => Box::new(tables.locks[*key as usize % 2].lock_with(key, wait)?),
+            Kind::Keys => Box::new(tables.locks[0].lock_keys_with(&[*key, key + 2 * ASIDE], wait)?),
+            Kind::Value => Box::new(tables.values.lock_with(key, wait)?),
+            Kind::Values => Box::new(tables.values.lock_keys_with(&[*key, key + 2 * ASIDE], wait)?),
+            Kind::AllPermits => Box::new(tables.permits.acquire_with(key, wait)?),
+            Kind::Weights => Box::new(tables.permits.acquire_many(key, 3, wait)?),
+            Kind::ReadAndWrite => Box::new(tables.files.write_with(key, wait)?),
+            Kind::WriteAndRead => Box::new(tables.files.read_with(key, wait)?),
+            Kind::WriteKeysAndReadKeys => Box::new(tables.files.read_keys_with(&[*key, key + 2 * ASIDE], wait)?),
+            Kind::ReadAllAndWrite => Box::new(own.write_with(key, wait)?),
+            Kind::WriteAllAndRead => Box::new(own.read_with(key, wait)?),
+            Kind::WriteAndReadAll => Box::new(own.read_all_with(wait)?),
+            Kind::ReadAndWriteAll | Kind::WriteAllAndWriteAll => Box::new(own.write_all_with(wait)?),
+        })
+    }
+
+    fn ask_plainly(&self) -> Guard<'_> {
+        let Self { tables, key, own, .. } = self;
+        match self.kind {
+            Kind::Lock => Box::new(tables.locks[*key as usize % 2].lock(key)),
+            Kind::Keys => Box::new(tables.locks[0].lock_keys(&[*key, key + 2 * ASIDE])),
+            Kind::Value => Box::new(tables.values.lock(key)),
+            Kind::Values => Box::new(tables.values.lock_keys(&[*key, key + 2 * ASIDE])),
+            Kind::AllPermits => Box::new(tables.permits.acquire(key)),
+            Kind::Weights => self.ask(Wait::forever()).unwrap_or_else(|error| panic!("{error}")),
+            Kind::ReadAndWrite => Box::new(tables.files.write(key)),
+            Kind::WriteAndRead => Box::new(tables.files.read(key)),
+            Kind::WriteKeysAndReadKeys => Box::new(tables.files.read_keys(&[*key, key + 2 * ASIDE])),
+            Kind::ReadAllAndWrite => Box::new(own.write(key)),
+            Kind::WriteAllAndRead => Box::new(own.read(key)),
+            Kind::WriteAndReadAll => Box::new(own.read_all()),
+            Kind::ReadAndWriteAll | Kind::WriteAllAndWriteAll => Box::new(own.write_all()),
+        }
+    }
+
+    fn ask_for(&self, time: Duration) -> Option<Guard<'_>> {
+        let Self { tables, key, own, .. } = self;
+        Some(match self.kind {
+            Kind::Lock => Box::new(tables.locks[*key as usize % 2].try_lock_for(key, time)?),
+            Kind::Value => Box::new(tables.values.try_lock_for(key, time)?),
+            Kind::AllPermits => Box::new(tables.permits.try_acquire_for(key, time)?),
+            Kind::ReadAndWrite => Box::new(tables.files.try_write_for(key, time)?),
+            Kind::WriteAndRead => Box::new(tables.files.try_read_for(key, time)?),
+            Kind::ReadAllAndWrite => Box::new(own.try_write_for(key, time)?),
+            Kind::WriteAllAndRead => Box::new(own.try_read_for(key, time)?),
+            Kind::WriteAndReadAll => Box::new(own.try_read_all_for(time)?),
+            Kind::ReadAndWriteAll | Kind::WriteAllAndWriteAll => Box::new(own.try_write_all_for(time)?),
+            Kind::Keys | Kind::Values | Kind::Weights | Kind::WriteKeysAndReadKeys => {
+                self.ask(Wait::at_most(time)).ok()?
+            }
+        })
+    }
+
+    fn is_waited_for(&self) -> bool {
+        let Self { tables, key, own, .. } = self;
+        match self.kind {
+            Kind::Lock => tables.locks[*key as usize % 2].waiters(key) > 0,
+            Kind::Keys => tables.locks[0].waiters(key) > 0,
+            Kind::Value | Kind::Values => tables.values.waiters(key) > 0,
+            Kind::AllPermits | Kind::Weights => tables.permits.waiters(key) > 0,
+            Kind::ReadAndWrite | Kind::WriteAndRead | Kind::WriteKeysAndReadKeys => tables.files.waiters(key) > 0,
+            Kind::ReadAllAndWrite | Kind::WriteAllAndRead => own.waiters(key) > 0,
+            Kind::WriteAndReadAll | Kind::ReadAndWriteAll | Kind::WriteAllAndWriteAll => wait_for_all(own, 1),
+        }
+    }
+}
+
+/// Each of the threads holds one place and asks for the next, the last one when all others wait. Whether that one was told.
+fn go_round(kinds: &[Kind], closing: Closing) -> bool {
+    let tables = Tables::new();
+    let place = |(key, kind): (usize, &Kind)| {
+        let own = Arc::new(KeyedRwLock::with_options(detecting().idle_ttl(LONG)));
+        own.with_read(&(key as u32), || ());
+        Place { kind: *kind, tables: &tables, key: key as u32, own }
+    };
+    let places: Vec<Place<'_>> = kinds.iter().enumerate().map(place).collect();
+    let (told, finished, closed) = (Told::default(), AtomicUsize::new(0), AtomicBool::new(false));
+    let barrier = Barrier::new(places.len());
+    threads(|scope| {
+        for member in 0..places.len() {
+            let (places, told, finished, barrier, closed) = (&places, &told, &finished, &barrier, &closed);
+            scope.spawn(move || {
+                let held = places[member].hold();
+                let next = &places[(member + 1) % places.len()];
+                barrier.meet();
+                if member + 1 < places.len() {
+                    told.note(next.ask(Wait::forever()));
+                } else {
+                    until(|| places[1..].iter().all(Place::is_waited_for));
+                    let is_told = match closing {
+                        Closing::With => told.note(next.ask(Wait::forever())),
+                        Closing::Plain => told.note_panic(|| next.ask_plainly()),
+                        Closing::TryFor => told.note_none(next.ask_for(LONG)),
+                    };
+                    closed.store(is_told, Ordering::Relaxed);
+                }
+                drop(held);
+                finished.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+    assert_eq!(told.times(), 1, "{kinds:?} {closing:?}");
+    assert_eq!(finished.load(Ordering::Relaxed), kinds.len());
+    assert!(tables.is_empty());
+    for status in places.iter().flat_map(|place| place.own.snapshot()) {
+        assert_eq!((status.held, status.held_with_all, status.holders.len()), (0, 0, 0));
+    }
+    let deadlocks: u64 = places.iter().map(|place| place.own.stats().deadlocks).sum();
+    assert_eq!(tables.deadlocks() + deadlocks, 1);
+    closed.load(Ordering::Relaxed)
+}
+
+/// The last to ask is told; or, now and then, one that had queued before but only looks after that.
+fn go_round_until_the_last_is_told(kinds: &[Kind], closing: Closing) {
+    while !go_round(kinds, closing) {}
+}
+
+const CLOSINGS: [Closing; 3] = [Closing::With, Closing::Plain, Closing::TryFor];
+
+#[test]
+fn two_of_each_pair_of_kinds() {
+    watched(|| {
+        for (nth, one) in KINDS.into_iter().enumerate() {
+            for (mth, other) in KINDS.into_iter().enumerate() {
+                go_round_until_the_last_is_told(&[one, other], CLOSINGS[(nth + mth) % 3]);
+            }
+        }
+        for kind in KINDS {
+            for closing in CLOSINGS {
+                go_round_until_the_last_is_told(&[kind, Kind::Lock], closing);
+                go_round_until_the_last_is_told(&[Kind::Lock, kind], closing);
+            }
+        }
+    });
+}
+
+#[test]
+fn rings_of_every_size_over_mixed_types() {
+    watched(|| {
+        let mut random = Random::new(6);
+        for size in 2..=32 {
+            for closing in CLOSINGS {
+                let kinds: Vec<Kind> = (0..size).map(|_| KINDS[random.below(KINDS.len() as u64) as usize]).collect();
+                go_round_until_the_last_is_told(&kinds, closing);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_thread_waits_for_its_own_permits() {
+    watched(|| {
+        let hosts = permits(3);
+        let held = hosts.acquire_many(&1, 2, LONG).unwrap();
+        let report = ring(hosts.acquire_many(&1, 2, Wait::forever())).unwrap();
+        assert_eq!(report.threads().len(), 1);
+        assert_eq!(report.threads()[0].holds[0].permits, 2);
+        assert_eq!(report.threads()[0].waits_for.permits, 2);
+        assert!(report.to_string().starts_with("this thread would wait for what it holds itself, for ever"));
+        let one_more = hosts.acquire(&1);
+        assert!(panic_message(|| hosts.acquire(&1)).contains("wait for what it holds itself"));
+        assert!(hosts.try_acquire_for(&1, LONG).is_none());
+        assert_eq!(hosts.stats().deadlocks, 3);
+        drop((held, one_more));
+        assert!(hosts.is_empty());
+        drop(hosts.acquire_many(&1, 3, Wait::forever()).unwrap());
+    });
+}
+
+#[test]
+fn to_read_a_key_and_then_write_it_is_told() {
+    watched(|| {
+        let files = files();
+        let read = files.read(&1);
+        assert!(matches!(files.write_with(&1, Wait::forever()), Err(AcquireError::WouldDeadlock(_))));
+        assert!(files.try_write_for(&1, LONG).is_none());
+        assert!(!panic_message(|| files.write(&1)).is_empty());
+        elsewhere(|| drop(files.read(&1)));
+        drop(read);
+        assert!(files.is_empty());
+        drop(files.write(&1));
+        assert_eq!(files.stats().deadlocks, 3);
+    });
+}
+
+/// So many hold a permit, and wait for this thread; another has one, and waits for nothing.
+fn permits_held_by(stuck: usize, running: usize) -> (bool, u64) {
+    let (hosts, locks) = (permits(stuck + running), locks());
+    let told = Told::default();
+    let stays = AtomicBool::new(true);
+    threads(|scope| {
+        let held = locks.lock(&1);
+        for _ in 0..stuck {
+            scope.spawn(|| {
+                let _permit = hosts.acquire(&1);
+                told.note(locks.lock_with(&1, Wait::forever()));
+            });
+        }
+        for _ in 0..running {
+            scope.spawn(|| {
+                let _permit = hosts.acquire(&1);
+                until(|| !stays.load(Ordering::Relaxed));
+            });
+        }
+        until(|| locks.waiters(&1) == stuck && hosts.available_permits(&1) == 0);
+        scope.spawn(|| {
+            until(|| hosts.waiters(&1) == 1 || told.times() > 0);
+            stays.store(false, Ordering::Relaxed);
+        });
+        told.note(hosts.acquire_with(&1, Wait::forever()));
+        drop(held);
+    });
+    assert!(hosts.is_empty() && locks.is_empty());
+    (told.times() > 0, hosts.stats().deadlocks + locks.stats().deadlocks)
+}
+
+#[test]
+fn a_semaphore_is_stuck_when_all_its_holders_are() {
+    watched(|| {
+        for limit in 1..=6 {
+            assert_eq!(permits_held_by(limit, 0), (true, 1));
+            assert_eq!(permits_held_by(limit - 1, 1), (false, 0));
+        }
+    });
+}
+
+#[test]
+fn weights_decide_who_is_stuck() {
+    watched(|| {
+        // The stuck thread holds 3 of 5: who asks for 2 goes on, who asks for 3 does not, nor who is behind that.
+        let (hosts, locks) = (permits(5), locks());
+        let told = Told::default();
+        threads(|scope| {
+            let held = locks.lock(&1);
+            scope.spawn(|| {
+                let _permits = hosts.acquire_many(&1, 3, LONG).unwrap();
+                told.note(locks.lock_with(&1, Wait::forever()));
+            });
+            until(|| locks.waiters(&1) == 1);
+            drop(hosts.acquire_many(&1, 2, Wait::forever()).unwrap());
+            assert_eq!(told.times(), 0);
+            told.note(hosts.acquire_many(&1, 3, Wait::forever()));
+            assert_eq!(told.times(), 1);
+            drop(held);
+        });
+
+        // Behind a request that does not fit, who would fit waits too.
+        let told = Told::default();
+        threads(|scope| {
+            let held = locks.lock(&1);
+            scope.spawn(|| {
+                let _permits = hosts.acquire_many(&1, 3, LONG).unwrap();
+                told.note(locks.lock_with(&1, Wait::forever()));
+            });
+            until(|| locks.waiters(&1) == 1);
+            scope.spawn(|| told.note(hosts.acquire_many(&1, 4, Wait::forever())));
+            until(|| hosts.waiters(&1) == 1);
+            // Overtakes, or waits behind and is told.
+            told.note(hosts.acquire_many(&1, 1, Wait::forever()));
+            drop(held);
+        });
+        assert!(told.times() <= 1);
+        assert!(hosts.is_empty() && locks.is_empty());
+    });
+}
+
+/// Several wait for one who waits for several: one loop among them.
+#[test]
+fn ways_that_meet_are_one_deadlock() {
+    watched(|| {
+        let (hosts, locks) = (permits(4), locks());
+        let told = Told::default();
+        threads(|scope| {
+            let held = locks.lock(&9);
+            for key in 1..=4 {
+                let (hosts, locks, told) = (&hosts, &locks, &told);
+                scope.spawn(move || {
+                    let _held = (hosts.acquire(&1), locks.lock(&key));
+                    // The first waits for the last thread, each other one for the one before.
+                    let awaited = if key == 1 { 9 } else { key - 1 };
+                    until(|| locks.is_locked(&awaited));
+                    told.note(locks.lock_with(&awaited, Wait::forever()));
+                });
+            }
+            until(|| hosts.available_permits(&1) == 0 && (1..=3).all(|key| locks.waiters(&key) == 1));
+            until(|| locks.waiters(&9) == 1);
+            let report = match hosts.acquire_with(&1, Wait::forever()) {
+                Err(AcquireError::WouldDeadlock(report)) => {
+                    assert_eq!(report.threads().len(), 5);
+                    Err(AcquireError::WouldDeadlock(report))
+                }
+                result => result.map(drop),
+            };
+            told.note(report);
+            drop(held);
+        });
+        assert_eq!(told.times(), 1);
+        assert!(hosts.is_empty() && locks.is_empty());
+    });
+}
+
+/// They wait for a ring that will be broken, and are let alone, whether they came before it was closed or after.
+#[test]
+fn who_waits_outside_is_not_told() {
+    watched(|| {
+        for _ in 0..rounds(40) {
+            let locks = locks();
+            let told = Told::default();
+            threads(|scope| {
+                let held = locks.lock(&1);
+                scope.spawn(|| {
+                    let _held = locks.lock(&2);
+                    told.note(locks.lock_with(&1, Wait::forever()));
+                });
+                until(|| locks.waiters(&1) == 1);
+                for key in [1, 2] {
+                    let locks = &locks;
+                    scope.spawn(move || {
+                        let _own = locks.lock(&(10 + key));
+                        drop(locks.lock_with(&key, Wait::forever()).unwrap());
+                    });
+                }
+                until(|| locks.waiters(&1) == 2 && locks.waiters(&2) == 1);
+                scope.spawn(|| drop(locks.lock_with(&11, Wait::forever()).unwrap()));
+                until(|| locks.waiters(&11) == 1);
+                // Closed, and looked for late.
+                scope.spawn(|| {
+                    until(|| locks.waiters(&2) == 2 || told.times() > 0);
+                    drop(locks.lock_with(&2, Wait::forever()).unwrap());
+                });
+                told.note(locks.lock_with(&2, slow()));
+                drop(held);
+            });
+            assert_eq!(told.times(), 1);
+            assert_eq!(locks.stats().deadlocks, 1);
+            assert!(locks.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_hold_by_an_arc_guard_is_never_part() {
+    watched(|| {
+        let (locks, hosts, files) = (locks(), permits(1), files());
+        let barrier = Barrier::new(2);
+        threads(|scope| {
+            scope.spawn(|| {
+                let held = (locks.lock_arc(&1), hosts.acquire_arc(&1), files.write_arc(&1));
+                barrier.meet();
+                until(|| locks.waiters(&1) == 1);
+                for _ in 0..3 {
+                    assert_eq!(locks.lock_with(&2, Duration::from_millis(2)).err(), Some(AcquireError::Timeout));
+                }
+                drop(held);
+            });
+            let _held = locks.lock(&2);
+            barrier.meet();
+            drop(locks.lock_with(&1, Wait::forever()).unwrap());
+            drop(hosts.acquire_with(&1, Wait::forever()).unwrap());
+            drop(files.read_all_with(Wait::forever()).unwrap());
+        });
+        assert_eq!(locks.stats().deadlocks + hosts.stats().deadlocks + files.stats().deadlocks, 0);
+
+        // To wait for one is to wait all the same.
+        let told = Told::default();
+        threads(|scope| {
+            let held = locks.lock(&1);
+            scope.spawn(|| {
+                let _held = locks.lock(&2);
+                told.note(locks.lock_arc_with(&1, Wait::forever()));
+            });
+            until(|| locks.waiters(&1) == 1);
+            told.note(locks.lock_arc_with(&2, Wait::forever()));
+            drop(held);
+        });
+        assert_eq!(told.times(), 1);
+    });
+}
+
+#[test]
+fn tables_without_the_option_are_not_seen() {
+    watched(|| {
+        let locks = locks();
+        let unseen = KeyedLock::<u32>::with_options(Options::new().track_owners(true));
+        threads(|scope| {
+            let _held = locks.lock(&1);
+            scope.spawn(|| {
+                let _held = unseen.lock(&1);
+                drop(locks.lock_with(&1, Wait::forever()).unwrap());
+            });
+            until(|| locks.waiters(&1) == 1);
+            assert_eq!(unseen.lock_with(&1, Duration::from_millis(5)).err(), Some(AcquireError::Timeout));
+        });
+        assert_eq!(locks.stats().deadlocks + unseen.stats().deadlocks, 0);
+    });
+}
+
+#[test]
+fn a_timed_wait_is_part_of_a_ring() {
+    watched(|| {
+        let locks = locks();
+        let token = CancellationToken::new();
+        for wait in [Wait::at_most(LONG), Wait::from(&token)] {
+            let told = Told::default();
+            threads(|scope| {
+                let held = locks.lock(&1);
+                scope.spawn(|| {
+                    let _held = locks.lock(&2);
+                    told.note(locks.lock_with(&1, &wait));
+                });
+                until(|| locks.waiters(&1) == 1);
+                told.note(locks.lock_with(&2, &wait));
+                drop(held);
+            });
+            assert_eq!(told.times(), 1);
+        }
+    });
+}
+
+/// A limit falls, so that those who wait for permits wait for each other.
+#[test]
+fn a_limit_that_falls_closes_a_ring() {
+    watched(|| {
+        for size in [1, 2, 3, 8] {
+            for _ in 0..rounds(20) {
+                let hosts = permits(3);
+                let told = Told::default();
+                let (held, fell) = (Barrier::new(size + 2), AtomicBool::new(false));
+                threads(|scope| {
+                    for member in 0..size {
+                        let (hosts, told, held) = (&hosts, &told, &held);
+                        scope.spawn(move || {
+                            // One of three; a thread that runs has another.
+                            let _own = hosts.acquire_many(&(member as u32), 2, LONG).unwrap();
+                            held.meet();
+                            let next = (member + 1) % size;
+                            told.note(hosts.acquire_many(&(next as u32), 2, Wait::forever()));
+                        });
+                    }
+                    scope.spawn(|| {
+                        let running: Vec<_> = (0..size).map(|key| hosts.acquire(&(key as u32))).collect();
+                        held.meet();
+                        until(|| fell.load(Ordering::Relaxed));
+                        drop(running);
+                    });
+                    held.meet();
+                    until(|| (0..size).all(|key| hosts.waiters(&(key as u32)) == 1) || told.times() > 0);
+                    hosts.set_limit(2);
+                    fell.store(true, Ordering::Relaxed);
+                });
+                assert_eq!(told.times(), 1, "of {size}");
+                assert_eq!(hosts.stats().deadlocks, 1);
+                assert!(hosts.is_empty());
+            }
+        }
+    });
+}
+
+#[test]
+fn the_report_says_who_holds_and_waits_for_what_and_where() {
+    watched(|| {
+        let (accounts, files) = (
+            KeyedLock::<String>::with_options(detecting().name("accounts")),
+            KeyedRwLock::<u32>::with_options(detecting()),
+        );
+        let lines = parking_lot::Mutex::new((0, 0));
+        let told = Told::default();
+        std::thread::scope(|scope| {
+            let (held, own_line) = (files.write(&7), line!());
+            let other = std::thread::Builder::new().name("other".to_owned());
+            let other = other.spawn_scoped(scope, || {
+                let (_held, held_line) = (accounts.lock("a"), line!());
+                let waited_line = line!() + 2;
+                *lines.lock() = (held_line, waited_line);
+                told.note(files.read_with(&7, Wait::forever()));
+            });
+            let other = other.unwrap().thread().id();
+            until(|| files.waiters(&7) == 1);
+            let result = accounts.lock_with("a", Wait::forever());
+            let closing_line = line!() - 1;
+            let Err(AcquireError::WouldDeadlock(report)) = result else {
+                assert!(told.times() == 1, "somebody is told");
+                return;
+            };
+            let (held_line, waited_line) = *lines.lock();
+            assert_eq!((report.table(), report.key_type()), (Some("accounts"), "alloc::string::String"));
+            let at = |location: &std::panic::Location<'_>, line| {
+                location.file() == file!() && location.line() == line && location.column() > 1
+            };
+            assert!(at(report.location(), closing_line));
+            let [own, its] = report.threads() else { panic!("{report}") };
+
+            assert_eq!(own.id, std::thread::current().id());
+            assert_eq!(own.name.as_deref(), std::thread::current().name());
+            let waits = &own.waits_for;
+            assert_eq!((waits.table.as_deref(), waits.table_type), (Some("accounts"), "KeyedLock"));
+            assert_eq!((waits.key, waits.every_key, waits.permits), (Some(1), false, 1));
+            assert!(at(waits.location, closing_line));
+            let [holds] = &own.holds[..] else { panic!("{report}") };
+            assert_eq!((holds.table.as_deref(), holds.table_type, holds.key_type), (None, "KeyedRwLock", "u32"));
+            assert_eq!((holds.key, holds.every_key), (Some(2), false));
+            assert!(holds.permits > 1 && at(holds.location, own_line));
+
+            assert_eq!((its.id, its.name.as_deref()), (other, Some("other")));
+            assert_eq!((its.waits_for.key, its.waits_for.permits), (Some(2), 1));
+            assert!(at(its.waits_for.location, waited_line));
+            let [its_hold] = &its.holds[..] else { panic!("{report}") };
+            assert_eq!((its_hold.key, its_hold.permits), (Some(1), 1));
+            assert!(at(its_hold.location, held_line));
+            assert!(holds.since <= its.waits_for.since && its.waits_for.since <= waits.since);
+            assert!(its_hold.since <= its.waits_for.since);
+
+            let text = report.to_string();
+            let file = file!();
+            for part in [
+                "2 threads would wait for each other for ever: KeyedLock \"accounts\", key type alloc::string::String, asked for at "
+                    .to_owned(),
+                format!("waits for key 1 of KeyedLock \"accounts\", key type alloc::string::String, at {file}:{closing_line}:"),
+                format!("and holds key 2 to write of KeyedRwLock without a name, key type u32, at {file}:{own_line}:"),
+                format!("thread \"other\" waits for key 2 to read of KeyedRwLock without a name, key type u32, at {file}:{waited_line}:"),
+                format!("and holds key 1 of KeyedLock \"accounts\", key type alloc::string::String, at {file}:{held_line}:"),
+            ] {
+                assert!(text.contains(&part), "{part:?} in {text}");
+            }
+            assert_eq!(text.lines().count(), 5);
+            drop(held);
+        });
+    });
+}
+
+/// The panic of a call that cannot fail has the whole report.
+#[test]
+fn a_panic_says_the_same() {
+    watched(|| {
+        let (locks, told) = (locks(), Told::default());
+        threads(|scope| {
+            let held = locks.lock(&1);
+            scope.spawn(|| {
+                let _held = locks.lock(&2);
+                told.note(locks.lock_with(&1, Wait::forever()));
+            });
+            until(|| locks.waiters(&1) == 1);
+            let line = line!() + 1;
+            let result = panic::catch_unwind(AssertUnwindSafe(|| drop(locks.lock(&2))));
+            if let Err(payload) = result {
+                let message = payload.downcast_ref::<String>().unwrap();
+                assert!(
+                    message.contains("2 threads would wait for each other for ever: KeyedLock \"locks\""),
+                    "{message}"
+                );
+                assert!(message.contains(&format!("{}:{line}:", file!())), "{message}");
+                assert_eq!(message.matches("and holds key").count(), 2, "{message}");
+            } else {
+                assert_eq!(told.times(), 1);
+            }
+            drop(held);
+        });
+        assert!(locks.is_empty());
+    });
+}
