@@ -15,7 +15,7 @@ use perkey::{
     KeyedRwLock, KeyedRwLockReadGuard, KeyedRwLockWriteGuard, KeyedSemaphore, Options, Wait,
 };
 
-use crate::support::{MODES, Random, crowded, rounds, spin, threads, watched};
+use crate::support::{MODES, Random, SHORT, crowded, rounds, spin, threads, watched};
 
 const TABLES: [&str; 5] = ["locks", "values", "permits", "files", "more files"];
 const KEYS: u64 = 3;
@@ -35,6 +35,8 @@ struct World {
     record: Record,
     own_holds: AtomicUsize,
     told: AtomicUsize,
+    /// The wrong copies of reports that the check has rejected.
+    altered: Mutex<HashSet<&'static str>>,
 }
 
 impl World {
@@ -48,6 +50,7 @@ impl World {
             record: Record::default(),
             own_holds: AtomicUsize::new(0),
             told: AtomicUsize::new(0),
+            altered: Mutex::default(),
         }
     }
 
@@ -324,6 +327,54 @@ fn check_report(world: &World, deadlock: &Deadlock, held: &[(Ask, Instant)]) {
     if let Err(wrong) = world.record.check(deadlock.threads()) {
         panic!("{wrong}: {deadlock}\n{:#?}", deadlock.threads());
     }
+    // A check that cannot fail is none.
+    for (how, altered) in altered(deadlock.threads()) {
+        assert!(world.record.check(&altered).is_err(), "{how} is not noticed: {deadlock}");
+        world.altered.lock().insert(how);
+    }
+}
+
+/// Copies of a report that are wrong.
+fn altered(threads: &[DeadlockedThread]) -> Vec<(&'static str, Vec<DeadlockedThread>)> {
+    let mut copies = Vec::new();
+    let mut alter = |how, alter: &dyn Fn(&mut Vec<DeadlockedThread>)| {
+        let mut copy = threads.to_vec();
+        alter(&mut copy);
+        copies.push((how, copy));
+    };
+    let last = threads.len() - 1;
+    alter("nobody", &|threads| threads.clear());
+    alter("a wait that was never", &|threads| threads[last].waits_for.since -= Duration::from_secs(3600));
+    alter("another table", &|threads| threads[last].waits_for.table = Some("no such table".into()));
+    alter("other permits", &|threads| threads[last].waits_for.permits += 1);
+    alter("every key", &|threads| threads[last].waits_for.every_key ^= true);
+    alter("a thread twice", &|threads| threads.push(threads[0].clone()));
+    alter("another thread", &|threads| threads[last].id = thread::spawn(|| thread::current().id()).join().unwrap());
+    if let Some(holder) = threads.iter().position(|member| !member.holds.is_empty()) {
+        alter("other permits held", &|threads| threads[holder].holds[0].permits += 1_000);
+        alter("a hold that begins later", &|threads| threads[holder].holds[0].since += Duration::from_secs(3600));
+        if threads[holder].holds[0].key.is_some() {
+            alter("another table's key held", &|threads| threads[holder].holds[0].table = Some("no such table".into()));
+        }
+    }
+    if last == 1 {
+        alter("another first", &|threads| threads.swap(0, 1));
+        alter("waits exchanged", &|threads| {
+            let first = threads[0].waits_for.clone();
+            threads[0].waits_for = threads[1].waits_for.clone();
+            threads[1].waits_for = first;
+        });
+        // It may wait for permits of its own as well.
+        if threads[0].waits_for.table.as_deref() != Some(TABLES[2]) {
+            alter("too few threads", &|threads| threads.truncate(1));
+        }
+    }
+    if let Some(number) = threads[0].waits_for.key
+        && threads.iter().flat_map(|member| &member.holds).any(|hold| hold.key == Some(number))
+    {
+        alter("another number", &|threads| threads[0].waits_for.key = Some(1_000));
+    }
+    copies
 }
 
 fn load_with_deadlocks(fairness: Fairness, count: usize, timed: bool, seed: usize) {
@@ -343,6 +394,9 @@ fn load_with_deadlocks(fairness: Fairness, count: usize, timed: bool, seed: usiz
         world.check_empty();
         let told = world.told.load(Ordering::Relaxed);
         assert!(told > 0, "no deadlocks were met");
+        if count > 3 && !SHORT {
+            assert_eq!(world.altered.lock().len(), 14);
+        }
         assert_eq!(world.deadlocks() as usize, told + world.own_holds.load(Ordering::Relaxed));
     });
 }

@@ -8,10 +8,12 @@
 mod api;
 mod deadlocks;
 mod deadlocks_gate;
+mod deadlocks_races;
 mod deadlocks_random;
 mod dynamic;
 mod keys;
 mod mutex;
+mod owners;
 mod pitfalls;
 mod rwlock_api;
 mod rwlock_gate;

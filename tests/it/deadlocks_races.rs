@@ -1,0 +1,290 @@
+//! Rings that close, or come apart, while somebody looks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use perkey::{AcquireError, CancellationToken, KeyedSemaphore, Wait};
+
+use crate::support::{Barrier, Random, rounds, spin, threads, until, watched, watched_in_both_modes};
+use crate::tangles::{Told, detecting, files, locks, permits, slow};
+
+/// Two or more, each of whom asks for what the next has, all at once: one at least is told, and all finish.
+#[test]
+fn of_those_who_close_a_ring_at_once_one_is_told() {
+    watched(|| {
+        for size in [2, 3, 5] {
+            let locks = locks();
+            let barrier = Barrier::new(size);
+            let told = Told::default();
+            let count = rounds(400);
+            threads(|scope| {
+                for member in 0..size as u32 {
+                    let (locks, barrier, told) = (&locks, &barrier, &told);
+                    scope.spawn(move || {
+                        let mut random = Random::new(member as usize);
+                        for round in 0..count {
+                            let held = locks.lock(&member);
+                            barrier.meet();
+                            spin(random.below(300));
+                            let next = (member + 1) % size as u32;
+                            told.note(locks.lock_with(&next, Wait::forever()));
+                            drop(held);
+                            barrier.meet();
+                            assert!(told.times() > round, "nobody was told");
+                        }
+                    });
+                }
+            });
+            assert!(told.times() >= count);
+            assert_eq!(locks.stats().deadlocks as usize, told.times());
+        }
+    });
+}
+
+/// The same with two rings that share a thread.
+#[test]
+fn two_rings_that_close_at_once() {
+    watched(|| {
+        let (files, locks) = (files(), locks());
+        let barrier = Barrier::new(3);
+        let told = Told::default();
+        let count = rounds(400);
+        threads(|scope| {
+            for reader in [1, 2] {
+                let (files, locks, barrier, told) = (&files, &locks, &barrier, &told);
+                scope.spawn(move || {
+                    let mut random = Random::new(reader as usize);
+                    for _ in 0..count {
+                        let read = files.read(&reader);
+                        barrier.meet();
+                        spin(random.below(300));
+                        told.note(locks.lock_with(&0, Wait::forever()));
+                        drop(read);
+                        barrier.meet();
+                    }
+                });
+            }
+            let mut random = Random::new(0);
+            for round in 0..count {
+                let held = locks.lock(&0);
+                barrier.meet();
+                spin(random.below(300));
+                told.note(files.write_all_with(Wait::forever()));
+                drop(held);
+                barrier.meet();
+                assert!(told.times() > round, "nobody was told");
+            }
+        });
+        assert!(files.is_empty() && locks.is_empty());
+    });
+}
+
+/// One of the ring gives up while another closes it.
+#[test]
+fn a_member_gives_up_while_another_looks() {
+    watched(|| {
+        let locks = locks();
+        let barrier = Barrier::new(3);
+        let token = parking_lot::Mutex::new(CancellationToken::new());
+        let (told, gave_up) = (Told::default(), Told::default());
+        let count = rounds(600);
+        let note = |result: Result<_, AcquireError>| match result {
+            Err(AcquireError::Timeout | AcquireError::Busy | AcquireError::Cancelled) => {
+                gave_up.note_none::<()>(None);
+            }
+            result => {
+                told.note(result);
+            }
+        };
+        threads(|scope| {
+            // Waits for the third, for a while.
+            scope.spawn(|| {
+                let mut random = Random::new(1);
+                for _ in 0..count {
+                    let held = locks.lock(&1);
+                    barrier.meet();
+                    note(locks.lock_with(&3, Duration::from_micros(random.below(150))));
+                    drop(held);
+                    barrier.meet();
+                    barrier.meet();
+                }
+            });
+            // Waits for the first, until it is cancelled.
+            scope.spawn(|| {
+                for _ in 0..count {
+                    let held = locks.lock(&2);
+                    barrier.meet();
+                    let wait = Wait::from(&*token.lock());
+                    note(locks.lock_with(&1, wait));
+                    drop(held);
+                    barrier.meet();
+                    *token.lock() = CancellationToken::new();
+                    barrier.meet();
+                }
+            });
+            scope.spawn(|| {
+                let mut random = Random::new(3);
+                for round in 0..count {
+                    let held = locks.lock(&3);
+                    barrier.meet();
+                    spin(random.below(1_000));
+                    if round % 2 == 0 {
+                        token.lock().cancel();
+                    }
+                    note(locks.lock_with(&2, Wait::forever()));
+                    drop(held);
+                    barrier.meet();
+                    barrier.meet();
+                }
+            });
+        });
+        assert!(told.times() + gave_up.times() > 0);
+        assert_eq!(locks.stats().deadlocks as usize, told.times());
+        assert!(locks.is_empty());
+    });
+}
+
+/// Who gives back a permit was never stuck: it may be granted to a member while another looks, and nobody is to be told.
+#[test]
+fn a_member_is_granted_while_another_looks() {
+    watched_in_both_modes(|fairness| {
+        let hosts = KeyedSemaphore::<u32>::with_limit_and_options(2, detecting().fairness(fairness));
+        let locks = locks();
+        let barrier = Barrier::new(4);
+        let count = rounds(400);
+        threads(|scope| {
+            // Has a permit, and waits for the last one.
+            scope.spawn(|| {
+                for _ in 0..count {
+                    let permit = hosts.acquire(&1);
+                    barrier.meet();
+                    drop(locks.lock_with(&2, Wait::forever()).unwrap());
+                    drop(permit);
+                    barrier.meet();
+                }
+            });
+            // Has a permit, and gives it back.
+            scope.spawn(|| {
+                let mut random = Random::new(2);
+                for _ in 0..count {
+                    let permit = hosts.acquire(&1);
+                    barrier.meet();
+                    spin(random.below(600));
+                    drop(permit);
+                    barrier.meet();
+                }
+            });
+            // Waits for a permit, and has what the last one wants.
+            scope.spawn(|| {
+                for _ in 0..count {
+                    let held = locks.lock(&1);
+                    barrier.meet();
+                    drop(hosts.acquire_with(&1, Wait::forever()).unwrap());
+                    drop(held);
+                    barrier.meet();
+                }
+            });
+            let mut random = Random::new(4);
+            for _ in 0..count {
+                let held = locks.lock(&2);
+                barrier.meet();
+                spin(random.below(600));
+                drop(locks.lock_with(&1, Wait::forever()).unwrap());
+                drop(held);
+                barrier.meet();
+            }
+        });
+        assert_eq!(locks.stats().deadlocks + hosts.stats().deadlocks, 0);
+        assert!(locks.is_empty() && hosts.is_empty());
+    });
+}
+
+/// A limit goes up and down below those who wait for permits at random.
+#[test]
+fn limits_change_while_threads_look() {
+    watched(|| {
+        let hosts = permits(4);
+        let (told, ends) = (Told::default(), AtomicBool::new(false));
+        threads(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|worker| {
+                    let (hosts, told) = (&hosts, &told);
+                    scope.spawn(move || {
+                        let mut random = Random::new(worker);
+                        for _ in 0..rounds(600) {
+                            let mut held = Vec::new();
+                            for _ in 0..3 {
+                                let (key, count) = (random.below(2) as u32, 1 + random.below(3) as usize);
+                                match hosts.acquire_many(&key, count, Wait::forever()) {
+                                    Err(AcquireError::OverLimit { .. }) => break,
+                                    Ok(permit) => held.push(permit),
+                                    result => {
+                                        told.note(result);
+                                        break;
+                                    }
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                let mut random = Random::new(9);
+                while !ends.load(Ordering::Relaxed) {
+                    hosts.set_limit(1 + random.below(4) as usize);
+                    spin(random.below(2_000));
+                }
+            });
+            until(|| workers.iter().all(|worker| worker.is_finished()));
+            ends.store(true, Ordering::Relaxed);
+        });
+        assert!(told.times() > 0);
+        assert_eq!(hosts.stats().deadlocks as usize, told.times());
+        assert!(hosts.is_empty());
+    });
+}
+
+/// The gate opens while those whom it kept out look, and close rings.
+#[test]
+fn the_gate_opens_while_threads_look() {
+    watched(|| {
+        let (files, locks) = (files(), locks());
+        let barrier = Barrier::new(3);
+        let told = Told::default();
+        let count = rounds(300);
+        threads(|scope| {
+            scope.spawn(|| {
+                let mut random = Random::new(1);
+                for _ in 0..count {
+                    let all = files.read_all();
+                    barrier.meet();
+                    spin(random.below(600));
+                    drop(all);
+                    barrier.meet();
+                }
+            });
+            scope.spawn(|| {
+                let mut random = Random::new(2);
+                for _ in 0..count {
+                    let read = files.read(&1);
+                    barrier.meet();
+                    spin(random.below(600));
+                    told.note(locks.lock_with(&1, Wait::forever()));
+                    drop(read);
+                    barrier.meet();
+                }
+            });
+            let mut random = Random::new(3);
+            for round in 0..count {
+                let held = locks.lock(&1);
+                barrier.meet();
+                spin(random.below(600));
+                told.note(files.write_with(&1, if round % 4 == 0 { slow() } else { Wait::forever() }));
+                drop(held);
+                barrier.meet();
+            }
+        });
+        assert!(told.times() > 0);
+        assert!(files.is_empty() && locks.is_empty());
+    });
+}
