@@ -69,6 +69,12 @@ impl World {
     }
 }
 
+type Guard<'a> = Box<dyn Debug + 'a>;
+
+fn boxed<'a>(guard: impl Debug + 'a) -> Guard<'a> {
+    Box::new(guard)
+}
+
 /// What is asked for. The first number of those of files is which of the two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ask {
@@ -98,7 +104,7 @@ impl Ask {
         }
     }
 
-    fn take(self, world: &World, wait: impl Into<Wait>) -> Result<Box<dyn Debug + '_>, AcquireError> {
+    fn take(self, world: &World, wait: impl Into<Wait>) -> Result<Guard<'_>, AcquireError> {
         Ok(match self {
             Lock(key) => Box::new(world.locks.lock_with(&key, wait)?),
             Value(key) => Box::new(world.values.lock_with(&key, wait)?),
@@ -218,11 +224,9 @@ impl Record {
         if different.len() != keys.len() {
             return Err("one key has two numbers".to_owned());
         }
-        let waits: Vec<(Instant, &Waited)> =
-            members.iter().map(|(member, waited)| (member.waits_for.since, waited)).collect();
-        for (place, (since, waited)) in waits.iter().enumerate() {
-            if !is_stuck(waited, *since, place, &waits) {
-                return Err(format!("{waited:?} can go on"));
+        for place in 0..members.len() {
+            if !is_stuck(place, &members) {
+                return Err(format!("{:?} can go on", members[place].1));
             }
         }
         Ok(())
@@ -244,9 +248,11 @@ fn same(request: &DeadlockedRequest, ask: Ask, keys: &mut HashMap<usize, (usize,
 }
 
 /// Whether one of the members cannot be granted while the others wait and hold what they hold.
-fn is_stuck(waited: &Waited, since: Instant, place: usize, members: &[(Instant, &Waited)]) -> bool {
+fn is_stuck(place: usize, members: &[(&DeadlockedThread, Waited)]) -> bool {
+    let (report, waited) = &members[place];
     let ask = waited.asks;
     let held = || members.iter().flat_map(|(_, member)| &member.holds).map(|(held, _)| *held);
+    let others = || members.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, other)| other);
     let limit = match ask.table() {
         0 | 1 => 1,
         2 => LIMIT,
@@ -256,29 +262,30 @@ fn is_stuck(waited: &Waited, since: Instant, place: usize, members: &[(Instant, 
         let taken: usize = held().filter(|held| held.is_of_key(ask)).map(Ask::permits).sum();
         taken + ask.permits() <= limit
     };
-    let others = || members.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, other)| other);
-    if ask.key().is_some() {
-        // It or one in front of it in the queue does not fit.
-        if !fits(ask) {
-            return true;
-        }
-        if others().any(|(from, other)| other.asks.is_of_key(ask) && *from <= since && !fits(other.asks)) {
-            return true;
-        }
-        if held().any(|held| held.conflicts_over_all(ask)) {
-            return true;
-        }
-        let own = || waited.holds.iter().map(|(held, _)| *held).filter(|held| held.table() == ask.table());
-        return others().map(|(_, other)| other.asks).any(|other| {
-            // Who holds something passes.
-            let passes = own().next().is_some() && (other.writes() || own().any(Ask::writes));
-            other.conflicts_over_all(ask) && !passes
-        });
+    if held().any(|held| held.conflicts_over_all(ask)) {
+        return true;
     }
-    held().any(|held| held.conflicts_over_all(ask))
-        || others().any(|(_, other)| {
-            other.asks.conflicts_over_all(ask) || (other.asks.table() == ask.table() && other.asks.key().is_none())
-        })
+    if ask.key().is_none() {
+        return others()
+            .map(|(_, other)| other.asks)
+            .any(|other| other.conflicts_over_all(ask) || (other.table() == ask.table() && other.key().is_none()));
+    }
+    // In the queue of its key it or one in front of it does not fit.
+    if report.waits_for.key.is_some() {
+        let in_front = |other: &&(&DeadlockedThread, Waited)| {
+            other.1.asks.is_of_key(ask) && other.0.waits_for.since <= report.waits_for.since
+        };
+        return !fits(ask) || others().filter(in_front).any(|(_, other)| !fits(other.asks));
+    }
+    // At the gate another waits for every key; who holds something passes most.
+    let own = || waited.holds.iter().map(|(held, _)| *held).filter(|held| held.table() == ask.table());
+    let is_awaited = others().any(|(other, wait)| {
+        other.waits_for.key.is_some() && wait.asks.writes() && own().any(|held| held.is_of_key(wait.asks))
+    });
+    others().map(|(_, other)| other.asks).any(|other| {
+        let passes = own().next().is_some() && (other.writes() || own().any(Ask::writes) || is_awaited);
+        other.conflicts_over_all(ask) && !passes
+    })
 }
 
 /// One thread of a load with deadlocks: takes a few at random, and gives all back if it is told.
@@ -292,14 +299,25 @@ fn meets_deadlocks(world: &World, random: &mut Random, timed: bool) {
             0 if timed => Wait::at_most(Duration::from_micros(random.below(200))),
             _ => Wait::forever(),
         };
-        let result = ask.take(world, wait);
+        let result = match ask {
+            Read(files, key) if random.below(8) == 0 => {
+                world.files[files].read_with(&key, wait).map(|guard| match KeyedRwLockReadGuard::try_upgrade(guard) {
+                    Ok(guard) => (Write(files, key), boxed(guard)),
+                    Err(guard) => (ask, boxed(guard)),
+                })
+            }
+            Write(files, key) if random.below(8) == 0 => world.files[files]
+                .write_with(&key, wait)
+                .map(|guard| (Read(files, key), boxed(KeyedRwLockWriteGuard::downgrade(guard)))),
+            ask => ask.take(world, wait).map(|guard| (ask, guard)),
+        };
         if let Err(AcquireError::WouldDeadlock(deadlock)) = &result {
             check_report(world, deadlock, &held);
         }
         world.record.ends();
         match result {
-            Ok(guard) => {
-                held.push((ask, Instant::now()));
+            Ok((holds, guard)) => {
+                held.push((holds, Instant::now()));
                 guards.push(guard);
             }
             Err(AcquireError::WouldDeadlock(_)) => break,
@@ -359,11 +377,13 @@ fn altered(threads: &[DeadlockedThread]) -> Vec<(&'static str, Vec<DeadlockedThr
     }
     if last == 1 {
         alter("another first", &|threads| threads.swap(0, 1));
-        alter("waits exchanged", &|threads| {
-            let first = threads[0].waits_for.clone();
-            threads[0].waits_for = threads[1].waits_for.clone();
-            threads[1].waits_for = first;
-        });
+        if threads[0].waits_for.table != threads[1].waits_for.table {
+            alter("waits exchanged", &|threads| {
+                let first = threads[0].waits_for.clone();
+                threads[0].waits_for = threads[1].waits_for.clone();
+                threads[1].waits_for = first;
+            });
+        }
         // It may wait for permits of its own as well.
         if threads[0].waits_for.table.as_deref() != Some(TABLES[2]) {
             alter("too few threads", &|threads| threads.truncate(1));
@@ -421,7 +441,7 @@ fn goes_in_order(world: &World, random: &mut Random, tokens: &Mutex<Cancellation
         asks.sort_unstable_by_key(|ask| (ask.table(), ask.key()));
         asks.dedup_by_key(|ask| (ask.table(), ask.key()));
     }
-    let mut guards: Vec<Box<dyn Debug + '_>> = Vec::new();
+    let mut guards: Vec<Guard<'_>> = Vec::new();
     for ask in asks {
         let token = tokens.lock().clone();
         let wait = match random.below(8) {
@@ -436,15 +456,15 @@ fn goes_in_order(world: &World, random: &mut Random, tokens: &Mutex<Cancellation
         let result = match ask {
             Write(files, key) if random.below(4) == 0 => {
                 let guard = world.files[files].write_with(&key, wait);
-                guard.map(|guard| -> Box<dyn Debug + '_> { Box::new(KeyedRwLockWriteGuard::downgrade(guard)) })
+                guard.map(|guard| boxed(KeyedRwLockWriteGuard::downgrade(guard)))
             }
             Read(files, key) if random.below(4) == 0 => {
                 let guard = world.files[files].read_with(&key, wait);
-                guard.map(|guard| -> Box<dyn Debug + '_> { Box::new(KeyedRwLockReadGuard::try_upgrade(guard)) })
+                guard.map(|guard| boxed(KeyedRwLockReadGuard::try_upgrade(guard)))
             }
             Lock(key) if random.below(4) == 0 => {
                 let keys = [key, key + KEYS as u32];
-                world.locks.lock_keys_with(&keys, wait).map(|guard| -> Box<dyn Debug + '_> { Box::new(guard) })
+                world.locks.lock_keys_with(&keys, wait).map(boxed)
             }
             ask => ask.take(world, wait),
         };

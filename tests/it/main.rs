@@ -10,6 +10,7 @@ mod deadlocks;
 mod deadlocks_gate;
 mod deadlocks_races;
 mod deadlocks_random;
+mod deadlocks_rings;
 mod dynamic;
 mod keys;
 mod mutex;
