@@ -4,10 +4,10 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedRwLock, Options, Wait};
+use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedMutex, KeyedRwLock, Options, Wait};
 
 use crate::support::{Barrier, elsewhere, panic_message, rounds, threads, until, watched};
-use crate::tangles::{Told, detecting, files, locks, permits, ring, slow};
+use crate::tangles::{Told, detecting, files, locks, permits, ring, slow, values};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -421,4 +421,41 @@ fn a_panic_says_the_same() {
         });
         assert!(locks.is_empty());
     });
+}
+
+/// Calls that lock for a moment, and those that lock several keys.
+#[test]
+fn short_calls_are_told_too() {
+    watched(|| {
+        let (values, locks) = (values(), locks());
+        let calls: [(&str, &dyn Fn()); 5] = [
+            ("insert", &|| drop(values.insert(&1, 1))),
+            ("remove", &|| drop(values.remove(&1))),
+            ("get_cloned", &|| drop(values.get_cloned(&1))),
+            ("with_key", &|| values.with_key(&1, |_| ())),
+            ("lock_keys", &|| drop(values.lock_keys(&[0, 1, 2]))),
+        ];
+        for (name, call) in calls {
+            let told = Told::default();
+            // Until it is told, and not the other one, which had queued but not looked.
+            while !is_told_last(&values, &locks, &told, call) {}
+            assert!(told.times() >= 1, "{name}");
+            assert!(values.is_empty() && locks.is_empty(), "{name}");
+        }
+    });
+}
+
+fn is_told_last(values: &KeyedMutex<u32, u32>, locks: &KeyedLock<u32>, told: &Told, call: &dyn Fn()) -> bool {
+    threads(|scope| {
+        let held = locks.lock(&1);
+        scope.spawn(|| {
+            let _held = values.lock(&1);
+            told.note(locks.lock_with(&1, Wait::forever()));
+        });
+        until(|| locks.waiters(&1) == 1);
+        let is_told = told.note_panic(call);
+        drop(values.try_lock(&1).map(|mut value| value.take()));
+        drop(held);
+        is_told
+    })
 }
