@@ -429,9 +429,9 @@ fn short_calls_are_told_too() {
     watched(|| {
         let (values, locks) = (values(), locks());
         let calls: [(&str, &dyn Fn()); 5] = [
-            ("insert", &|| drop(values.insert(&1, 1))),
-            ("remove", &|| drop(values.remove(&1))),
-            ("get_cloned", &|| drop(values.get_cloned(&1))),
+            ("insert", &|| _ = values.insert(&1, 1)),
+            ("remove", &|| _ = values.remove(&1)),
+            ("get_cloned", &|| _ = values.get_cloned(&1)),
             ("with_key", &|| values.with_key(&1, |_| ())),
             ("lock_keys", &|| drop(values.lock_keys(&[0, 1, 2]))),
         ];
@@ -454,7 +454,7 @@ fn is_told_last(values: &KeyedMutex<u32, u32>, locks: &KeyedLock<u32>, told: &To
         });
         until(|| locks.waiters(&1) == 1);
         let is_told = told.note_panic(call);
-        drop(values.try_lock(&1).map(|mut value| value.take()));
+        let _ = values.try_lock(&1).map(|mut value| value.take());
         drop(held);
         is_told
     })
