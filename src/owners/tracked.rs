@@ -25,7 +25,7 @@ use crate::sync::{Mutex, now, thread_local};
 pub(crate) struct Owner {
     pub(crate) number: u64,
     pub(crate) thread: Thread,
-    /// What it waits for, from before it can be found in a queue until it knows its outcome. Who is not in that queue any more
+    /// What it waits for in a table that looks for deadlocks, from before it can be found in a queue until it knows its outcome. Who is not in that queue any more
     /// was granted.
     pub(crate) waits: Mutex<Option<WaitsFor>>,
 }
@@ -251,8 +251,7 @@ impl Tracking {
 
     /// A request is in the queue, or will be in a moment.
     pub(crate) fn waits_in_queue(self: &Arc<Self>, shard: usize, id: u64, party: &Party) {
-        let wait = WaitsFor { tracking: Arc::clone(self), place: WaitPlace::Key { shard, id }, mark: party.mark };
-        *party.owner.waits.lock() = Some(wait);
+        self.waits_in(WaitPlace::Key { shard, id }, party);
     }
 
     /// A request left the queue.
@@ -284,14 +283,16 @@ impl Tracking {
         self.all.lock().held.push((mode, party));
     }
 
-    fn waits_at_gate(self: &Arc<Self>, party: &Party) {
-        let wait = WaitsFor { tracking: Arc::clone(self), place: WaitPlace::Gate, mark: party.mark };
-        *party.owner.waits.lock() = Some(wait);
+    /// Of a table that does not look for deadlocks no wait is seen, so that its threads count as threads that run.
+    fn waits_in(self: &Arc<Self>, place: WaitPlace, party: &Party) {
+        if self.detects {
+            *party.owner.waits.lock() = Some(WaitsFor { tracking: Arc::clone(self), place, mark: party.mark });
+        }
     }
 
     /// A request waits for all keys.
     pub(crate) fn queue_for_all(self: &Arc<Self>, place: i64, mode: Mode, party: Party) {
-        self.waits_at_gate(&party);
+        self.waits_in(WaitPlace::Gate, &party);
         self.all.lock().waiting.insert(place, (mode, party));
     }
 
@@ -317,7 +318,7 @@ impl Tracking {
 
     /// A keyed request is kept out.
     pub(crate) fn keep_out(self: &Arc<Self>, number: i64, mode: Mode, party: Party, holds: bool) {
-        self.waits_at_gate(&party);
+        self.waits_in(WaitPlace::Gate, &party);
         self.all.lock().kept_out.insert(number, KeptOutParty { mode, party, holds });
     }
 
