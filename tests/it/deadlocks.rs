@@ -250,10 +250,11 @@ fn tables_without_the_option_are_not_seen() {
             let _held = locks.lock(&1);
             scope.spawn(|| {
                 let _held = unseen.lock(&1);
-                drop(locks.lock_with(&1, Wait::forever()).unwrap());
+                // It looks when the other one waits already.
+                drop(locks.lock_with(&1, slow()).unwrap());
             });
             until(|| locks.waiters(&1) == 1);
-            assert_eq!(unseen.lock_with(&1, Duration::from_millis(5)).err(), Some(AcquireError::Timeout));
+            assert_eq!(unseen.lock_with(&1, Duration::from_millis(50)).err(), Some(AcquireError::Timeout));
         });
         assert_eq!(locks.stats().deadlocks + unseen.stats().deadlocks, 0);
     });
