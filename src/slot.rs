@@ -30,8 +30,8 @@
 //!
 //! 1. `taken ≤ limit`, but for two cases: after the limit fell, until enough has been released; and where a thread
 //!    re-enters a key that it owns, which counts its guards in `taken`. In both nobody else enters.
-//! 2. If the head of the queue fits, it has been rung and has not looked since. (Under `Fifo`, and for a head that is due
-//!    when room is made, it has been granted instead and is no longer in the queue.)
+//! 2. If the head of the queue fits, it has been rung and has not looked since. (Under `Fifo`, and for a head that is due, or
+//!    looks out, when room is made, it has been granted instead and is no longer in the queue.)
 //! 3. Only the head is rung or due, and a waiter has at most one ring outstanding. Both go when the head changes.
 //! 4. Waiters leave the queue by a grant in order of arrival.
 //! 5. Under `Fifo` nobody takes permits while others wait; under `Eventual` nobody while the head is due.
@@ -52,6 +52,12 @@ pub(crate) const WINDOW: Duration = Duration::from_micros(300);
 
 /// The clock is read on the first overtake of a head and then on every one of this many.
 pub(crate) const OVERTAKES_PER_CLOCK_READ: u32 = 8;
+
+/// What a waiter leaves in the queue.
+pub(crate) trait Seated: Clone {
+    /// Whether the waiter notices a ring at once: so it loses nothing if it is granted what it waits for, and nobody else does.
+    fn looks_out(&self) -> bool;
+}
 
 /// What a caller wants of a key.
 #[derive(Clone, Copy, Debug)]
@@ -274,7 +280,7 @@ impl<S> Slot<S> {
     }
 }
 
-impl<S: Clone> Slot<S> {
+impl<S: Seated> Slot<S> {
     /// Takes the permits for a request that has waited elsewhere, if they are free and nobody waits here; else queues it.
     pub(crate) fn admit(&mut self, fairness: Fairness, request: Request, seat: S, now: Instant) -> Option<Ticket> {
         if request.weight <= self.available() && !self.is_waited_for() {
@@ -425,7 +431,7 @@ impl<S: Clone> Slot<S> {
                 return;
             }
             let already_rung = queue.head.rung && !planted(Fault::RungTwice);
-            if !queue.head.due && queue.fairness != Fairness::Fifo {
+            if !queue.head.due && queue.fairness != Fairness::Fifo && !entry.get().seat.looks_out() {
                 if !already_rung {
                     queue.head.rung = true;
                     bells.push(entry.get().seat.clone());

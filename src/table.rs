@@ -55,7 +55,7 @@ use crate::owners::notes::{self, Place};
 use crate::owners::tracked::{SlotState, Tracking};
 use crate::report::About;
 use crate::retention::Retention;
-use crate::slot::{Bells, Slot, Ticket, Verdict};
+use crate::slot::{Bells, Seated, Slot, Ticket, Verdict};
 use crate::stats::{Counters, Stats};
 use crate::status::{KeyStatus, WaiterStatus};
 use crate::sync::{AtomicU32, DashMap, Mutex, for_each, now};
@@ -154,6 +154,12 @@ pub(crate) struct Seat {
     waiter: Arc<Waiter>,
     since: Instant,
     location: &'static Location<'static>,
+}
+
+impl Seated for Seat {
+    fn looks_out(&self) -> bool {
+        self.waiter.looks_out()
+    }
 }
 
 impl Seat {

@@ -16,17 +16,28 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use crate::fault::{Fault, planted};
-use crate::sync::{Condvar, Mutex, thread_local};
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, spin_loop, thread_local};
 
 pub(crate) struct Waiter {
     thread: Thread,
     rung: Mutex<bool>,
     bell: Condvar,
+    /// Whether the thread looks out for a ring on a core of its own. Only a hint.
+    looks_out: AtomicBool,
 }
+
+/// How long a thread looks out before it parks: so many times eight spins, which is about as long as it takes to park and to be
+/// woken. So at most twice the time is spent that the better of the two would have taken.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 32 };
 
 impl Waiter {
     fn new() -> Self {
-        Self { thread: thread::current(), rung: Mutex::new(false), bell: Condvar::new() }
+        Self {
+            thread: thread::current(),
+            rung: Mutex::new(false),
+            bell: Condvar::new(),
+            looks_out: AtomicBool::new(false),
+        }
     }
 
     /// The thread that waits.
@@ -38,6 +49,23 @@ impl Waiter {
     pub(crate) fn ring(&self) {
         *self.rung.lock() = true;
         self.bell.notify_one();
+    }
+
+    /// Whether a ring is noticed at once, without the scheduler: as far as one can know.
+    pub(crate) fn looks_out(&self) -> bool {
+        self.looks_out.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a ring, for a moment, without giving up the core. The ring is left for [`park`](Self::park).
+    pub(crate) fn look_out(&self) {
+        self.looks_out.store(true, Ordering::Relaxed);
+        for _ in 0..LOOKS {
+            if *self.rung.lock() {
+                break;
+            }
+            (0..8).for_each(|_| spin_loop());
+        }
+        self.looks_out.store(false, Ordering::Relaxed);
     }
 
     /// Blocks until a ring or the deadline, and clears the signal. False if the deadline came without a ring.

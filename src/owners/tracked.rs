@@ -191,6 +191,11 @@ impl Tracking {
         Self { about, detects, shards, all: Mutex::new(AllKeys::default()) }
     }
 
+    /// Gives back the memory of keys that are gone.
+    pub(crate) fn shrink_to_fit(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().shrink_to_fit());
+    }
+
     /// Reads about a key.
     pub(crate) fn read<R>(&self, shard: usize, id: u64, read: impl FnOnce(&Node) -> R) -> Option<R> {
         self.shards[shard].lock().get(&id).map(read)

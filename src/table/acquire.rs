@@ -324,7 +324,10 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         // Under `Fifo` a request takes its place before others run. Nor does it yield there: with other processes around,
         // hand-overs then take ten times as long as by parking. One with a limit keeps to it: a yield may take long.
         let yields = self.fairness != Fairness::Fifo && wait.is_endless();
-        let looks = if yields { SPINS + YIELDS } else { SPINS };
+        // Who is first in line looks out for its turn, where nobody can get in before: under `Fifo`. And a writer does, whose turn
+        // comes when the last reader leaves: it would hardly ever see that by looking again, beside readers that keep coming.
+        let looks_out = self.fairness == Fairness::Fifo || (C::GATED && ask.mode() == Mode::Write);
+        let looks = if yields && !looks_out { SPINS + YIELDS } else { SPINS };
         let mut round = 0;
         // Whether this thread has a slot already, or reads every key, once it has looked; and the gate, on the way through it.
         let (mut noted, mut gate) = (None, None);
@@ -377,7 +380,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if round < looks && slot.waiters() == 0 && (!through || wait.limits_the_queue()) {
                     return Refused::LookAgain;
                 }
-                let one_wait = self.begin_wait(ask);
+                let mut one_wait = self.begin_wait(ask);
+                one_wait.looks_out = looks_out && slot.waiters() == 0;
                 let ticket = slot.enqueue(self.fairness, request, one_wait.seat(), one_wait.since());
                 one_wait.track(|tracking, party| tracking.queue(shard, id, slot.state(), ticket.number(), party));
                 if let Some(door) = door {

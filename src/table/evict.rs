@@ -46,6 +46,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         if count > 0 {
             self.counters.evicted(count);
             self.shrink_sparse_shards();
+            self.track(|tracking| tracking.shrink_to_fit());
         }
         let mut panic = FirstPanic::default();
         for (key, entry) in removed {
@@ -70,6 +71,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         for shard in self.map.shards() {
             shard.write().shrink_to(0, |(stored, _)| stored.hash);
         }
+        self.track(|tracking| tracking.shrink_to_fit());
     }
 }
 

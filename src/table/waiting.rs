@@ -29,6 +29,8 @@ pub(super) struct OneWait<'a> {
     counters: &'a Counters,
     waiter: OwnWaiter,
     since: Instant,
+    /// Whether it looks out for its turn before it parks.
+    pub(super) looks_out: bool,
     location: &'static Location<'static>,
     /// Where owners are tracked.
     tracked: Option<Tracked<'a>>,
@@ -58,6 +60,7 @@ impl<K, S, C: Content> Table<K, S, C> {
             counters: &self.counters,
             waiter: OwnWaiter::take(),
             since,
+            looks_out: false,
             location: ask.location,
             tracked,
             #[cfg(feature = "tracing")]
@@ -157,6 +160,9 @@ pub(super) trait Waiting {
             }
             if let Some(deadlock) = self.one_wait().deadlock() {
                 break self.give_up().unwrap_or(Err(deadlock.into()));
+            }
+            if self.one_wait().looks_out {
+                waiter.look_out();
             }
             if !waiter.park(self.one_wait().wakes_by(deadline.instant())) && !woke_to_warn(self, deadline.instant()) {
                 break self.give_up().unwrap_or(Err(AcquireError::Timeout));
