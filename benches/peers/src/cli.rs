@@ -12,8 +12,9 @@ use crate::shapes;
 
 const DETAILS: &str = "\
 Output:
-  One Markdown table on standard output (or CSV in a file); progress, and the
-  goals that were missed, on standard error.
+  One Markdown table on standard output, and beside it, where they are asked
+  for, CSV and a chart in files; progress, and the goals that were missed, on
+  standard error.
 
   ns/op is the median of the rounds: a lock and an unlock in the wall-clock time
   of all threads together. In the shapes `add-*` the lock owns a counter, which
@@ -29,7 +30,7 @@ Output:
 
 Exit codes:
   0  measured, whatever the goals
-  1  output failed
+  1  output failed, or --from is no such file
   2  the command line is wrong
   3  a round did not end";
 
@@ -53,9 +54,17 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// Writes the table to FILE as CSV instead
+    /// Writes the table to FILE as CSV too, below what it was measured on in lines with a `#`
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+
+    /// Draws a chart into FILE as SVG: for each shape with peers, how many times perkey's time each peer takes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// Draws it from what --csv wrote earlier, and measures nothing
+    #[arg(long, value_name = "CSV", requires = "svg", conflicts_with_all = ["quick", "full", "shapes", "csv", "list"])]
+    pub(crate) from: Option<PathBuf>,
 }
 
 fn shape_names() -> PossibleValuesParser {

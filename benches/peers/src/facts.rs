@@ -12,7 +12,7 @@ pub(crate) fn facts() -> String {
     let cores = thread::available_parallelism().map_or(0, usize::from);
     let versions: Vec<String> =
         CRATES.iter().map(|name| format!("{name} {}", version(LOCK_FILE, name).unwrap_or("unknown"))).collect();
-    format!("{cores} cores, {}, {OS} {ARCH}, {}\n{}\n", processor(), env!("PEERS_RUSTC"), versions.join(", "))
+    format!("{cores} cores, {}, {OS} {ARCH}, {}\n{}\n", processor(), compiler(), versions.join(", "))
 }
 
 /// The load averages, where the system has them in a file.
@@ -26,6 +26,12 @@ fn processor() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     model.map_or("unknown processor", |(_, name)| name.trim()).to_owned()
+}
+
+/// Without its commit and its date, which the version stands for.
+fn compiler() -> &'static str {
+    let version = env!("PEERS_RUSTC");
+    version.split_once(" (").map_or(version, |(version, _)| version)
 }
 
 /// The version of a package in the text of a lock file: the newest, which is the last, if there are several.

@@ -41,7 +41,7 @@ pub(crate) enum Goal {
 /// What a run says about a goal.
 pub(crate) struct Verdict {
     pub(crate) met: bool,
-    measured: String,
+    pub(crate) measured: String,
 }
 
 impl Goal {
@@ -54,6 +54,15 @@ impl Goal {
             | Self::Faster { who, .. }
             | Self::LongestWait { who, .. }
             | Self::LeastShare { who, .. } => who,
+        }
+    }
+
+    /// What the time of its row has to be at least, in times of perkey's, if it is about perkey and one other.
+    pub(crate) fn ratio_to_perkey(&self) -> Option<f64> {
+        match *self {
+            Self::AtMost { who: PERKEY, times, .. } => Some(1.0 / times),
+            Self::Faster { who: PERKEY, times, .. } => Some(times),
+            _ => None,
         }
     }
 

@@ -5,27 +5,30 @@
 //! ```
 //!
 //! `contestants/` is what is measured, `shapes.rs` under which loads (`loads.rs`, `keys.rs`), `loops.rs` the measured
-//! loops, `measure.rs` the rounds; `results.rs`, `goals.rs` and `table.rs` are what comes of it.
+//! loops, `measure.rs` the rounds; `results.rs`, `goals.rs`, `table.rs` and `chart.rs` are what comes of it.
 
 #![forbid(unsafe_code)]
 
+mod cells;
+mod chart;
 mod cli;
 mod contestants;
 mod facts;
+mod files;
 mod goals;
 mod keys;
 mod loads;
 mod loops;
 mod measure;
+mod records;
 mod results;
 mod shapes;
 mod stats;
 mod table;
 mod watchdog;
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -33,6 +36,7 @@ use clap::Parser;
 
 use cli::Cli;
 use contestants::names;
+use files::Output;
 use results::ShapeResult;
 use shapes::Shape;
 use watchdog::Watchdog;
@@ -51,27 +55,38 @@ fn run(cli: &Cli) -> io::Result<()> {
     if cli.list {
         return io::stdout().write_all(list().as_bytes());
     }
+    if let (Some(from), Some(svg)) = (&cli.from, &cli.svg) {
+        let drawn = draw(from, &files::read(from)?)?;
+        return Output::create(svg)?.write(&drawn);
+    }
+    measure_shapes(cli)
+}
+
+fn measure_shapes(cli: &Cli) -> io::Result<()> {
     let mut shapes = shapes::all();
     shapes.retain(|shape| cli.shapes.is_empty() || cli.shapes.contains(&shape.name));
 
-    // Opened before minutes are spent on what goes into it.
-    let csv = cli.csv.as_deref().map(create).transpose()?;
+    let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
+    let (csv, svg) = (create(&cli.csv)?, create(&cli.svg)?);
     let load_before = facts::load();
     let results = measure_all(&shapes, cli);
     let head = format!("{}load {load_before} before, {} after\n{}\n", facts::facts(), facts::load(), describe(cli));
-    match csv {
-        Some(mut file) => {
-            file.write_all(table::csv(&results).as_bytes())?;
-            eprint!("{head}");
-        }
-        None => io::stdout().write_all(format!("{head}\n{}", table::markdown(&results)).as_bytes())?,
-    }
+
+    io::stdout().write_all(format!("{head}\n{}", table::markdown(&results)).as_bytes())?;
     eprint!("{}", table::summary(&results));
+    let text = format!("{}{}", records::comments(&head), table::csv(&results));
+    if let Some(csv) = csv {
+        csv.write(&text)?;
+    }
+    if let Some(svg) = svg {
+        svg.write(&draw(Path::new("this run"), text.as_bytes())?)?;
+    }
     Ok(())
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+/// The chart of the run that is told by `text`, which came from `file`.
+fn draw(file: &Path, text: &[u8]) -> io::Result<String> {
+    chart::svg(file, &records::parse(file, text)?).map_err(io::Error::other)
 }
 
 fn measure_all<'a>(shapes: &'a [Shape], cli: &Cli) -> Vec<(&'a Shape, ShapeResult)> {

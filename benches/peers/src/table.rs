@@ -1,18 +1,12 @@
-//! The one table, as Markdown or as CSV.
+//! The table of the shapes, as Markdown or as CSV.
 
 use std::fmt::Write;
 
+use crate::cells::{ABSENT, Table, time};
 use crate::contestants::names;
-use crate::goals::Verdict;
+use crate::goals::{Goal, Verdict};
 use crate::results::{Row, ShapeResult};
 use crate::shapes::Shape;
-
-const ABSENT: &str = "-";
-
-/// Cells and their headings; the first row is the headings.
-pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
-}
 
 /// For people: rounded figures.
 pub(crate) fn markdown(results: &[(&Shape, ShapeResult)]) -> String {
@@ -23,7 +17,7 @@ pub(crate) fn markdown(results: &[(&Shape, ShapeResult)]) -> String {
         for row in &result.rows {
             let waits = row.waits().zip(row.worst_wait());
             let (goal, met) = goals(shape, result, row.name);
-            table.push([
+            table.push(vec![
                 shape.title.clone(),
                 row.name.into(),
                 time(row.quantile(0.5)),
@@ -37,7 +31,7 @@ pub(crate) fn markdown(results: &[(&Shape, ShapeResult)]) -> String {
                 met,
             ]);
         }
-        table.push_absent(shape, result, headings.len());
+        push_absent(&mut table, shape, result, &[&shape.title]);
     }
     table.markdown()
 }
@@ -46,6 +40,7 @@ pub(crate) fn markdown(results: &[(&Shape, ShapeResult)]) -> String {
 pub(crate) fn csv(results: &[(&Shape, ShapeResult)]) -> String {
     let headings = [
         "shape",
+        "title",
         "contestant",
         "rounds",
         "median_ns",
@@ -54,6 +49,7 @@ pub(crate) fn csv(results: &[(&Shape, ShapeResult)]) -> String {
         "q3_ns",
         "max_ns",
         "ratio_to_perkey",
+        "goal_ratio",
         "longest_wait_median_ns",
         "longest_wait_max_ns",
         "least_share",
@@ -66,8 +62,9 @@ pub(crate) fn csv(results: &[(&Shape, ShapeResult)]) -> String {
             let waits = row.waits().zip(row.worst_wait());
             let (goal, met) = goals(shape, result, row.name);
             let exact = |value: f64| format!("{value:.3}");
-            table.push([
+            table.push(vec![
                 shape.name.clone(),
+                shape.title.clone(),
                 row.name.into(),
                 row.rounds.len().to_string(),
                 exact(row.quantile(0.5)),
@@ -76,6 +73,7 @@ pub(crate) fn csv(results: &[(&Shape, ShapeResult)]) -> String {
                 exact(row.quantile(0.75)),
                 exact(row.quantile(1.0)),
                 ratio(result, row).map_or(ABSENT.into(), exact),
+                goal_ratio(shape, row.name).map_or(ABSENT.into(), exact),
                 waits.map_or(ABSENT.into(), |(waits, _)| waits.longest.as_nanos().to_string()),
                 waits.map_or(ABSENT.into(), |(_, worst)| worst.as_nanos().to_string()),
                 waits.map_or(ABSENT.into(), |(waits, _)| exact(waits.least_share)),
@@ -83,7 +81,7 @@ pub(crate) fn csv(results: &[(&Shape, ShapeResult)]) -> String {
                 met,
             ]);
         }
-        table.push_absent(shape, result, headings.len());
+        push_absent(&mut table, shape, result, &[&shape.name, &shape.title]);
     }
     table.csv()
 }
@@ -105,13 +103,14 @@ pub(crate) fn summary(results: &[(&Shape, ShapeResult)]) -> String {
     format!("{met} of {measured} goals met\n{missed}")
 }
 
-fn time(nanoseconds: f64) -> String {
-    if nanoseconds < 100.0 { format!("{nanoseconds:.1}") } else { format!("{nanoseconds:.0}") }
-}
-
 /// How much longer this takes than perkey's default; nothing for what is no contestant.
 fn ratio(result: &ShapeResult, row: &Row) -> Option<f64> {
     if row.name == names::EMPTY_LOOP { None } else { result.ratio(row.name, names::PERKEY) }
+}
+
+/// What a row's ratio to perkey has to be at least, if there is such a goal.
+fn goal_ratio(shape: &Shape, name: &str) -> Option<f64> {
+    shape.goals.iter().filter(|goal| goal.row() == name).find_map(Goal::ratio_to_perkey)
 }
 
 /// The goals of a row, and what the run says about each.
@@ -123,57 +122,13 @@ fn goals(shape: &Shape, result: &ShapeResult, name: &str) -> (String, String) {
     (goals.join("; "), verdicts.join("; "))
 }
 
-impl Table {
-    fn new(headings: &[&str]) -> Self {
-        Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
+/// A row of dashes for every peer that cannot do the shape.
+fn push_absent(table: &mut Table, shape: &Shape, result: &ShapeResult, first_cells: &[&String]) {
+    let peers = if shape.against_peers { names::PEERS.as_slice() } else { &[] };
+    for &name in peers.iter().filter(|name| result.row(name).is_none()) {
+        let mut cells: Vec<String> = first_cells.iter().map(|&cell| cell.clone()).collect();
+        cells.push(name.to_owned());
+        cells.resize(table.columns(), ABSENT.to_owned());
+        table.push(cells);
     }
-
-    fn push<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
-    }
-
-    /// A row of dashes for every peer that cannot do the shape.
-    fn push_absent(&mut self, shape: &Shape, result: &ShapeResult, columns: usize) {
-        let peers = if shape.against_peers { names::PEERS.as_slice() } else { &[] };
-        for &name in peers.iter().filter(|name| result.row(name).is_none()) {
-            let mut cells = vec![ABSENT.to_owned(); columns];
-            cells[0].clone_from(&self.rows.last().expect("there are headings")[0]);
-            cells[1] = name.to_owned();
-            self.rows.push(cells);
-        }
-    }
-
-    /// With padded columns, so that it can be read as it is too.
-    fn markdown(&self) -> String {
-        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.rows[0].len()).map(width).collect();
-        let mut out = String::new();
-        for (number, row) in self.rows.iter().enumerate() {
-            for (cell, width) in row.iter().zip(&widths) {
-                let _ = write!(out, "| {cell:width$} ");
-            }
-            out.push_str("|\n");
-            if number == 0 {
-                for width in &widths {
-                    let _ = write!(out, "|{:-<1$}", "", width + 2);
-                }
-                out.push_str("|\n");
-            }
-        }
-        out
-    }
-
-    fn csv(&self) -> String {
-        let mut out = String::new();
-        for row in &self.rows {
-            let cells: Vec<String> = row.iter().map(|cell| quoted(cell)).collect();
-            out.push_str(&cells.join(","));
-            out.push('\n');
-        }
-        out
-    }
-}
-
-fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
 }
