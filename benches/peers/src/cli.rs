@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use clap::{Parser, value_parser};
 
 use crate::loads::Effort;
 use crate::measure::Plan;
@@ -28,9 +28,19 @@ Output:
 
   Use it on a machine that does nothing else: all waits are the scheduler's too.
 
+Memory (--memory):
+  A million u64 (or --keys) locked at once and kept, each contestant in a
+  process of its own; Linux only. `bytes/key` is what the process grew by,
+  without the guards, which are in one Vec; `at the peak` is the same of the
+  most there was, when a table that grew was there twice. `released` and
+  `shrunk` are the whole process again, beside `start`; a dash where a table has
+  no call to shrink. `perkey mutex` is a KeyedMutex with values, held; `perkey
+  mutex kept` has them idle. Tables double, so bytes/key go up and down with the
+  number of keys.
+
 Exit codes:
   0  measured, whatever the goals
-  1  output failed, or --from is no such file
+  1  output failed, or --from is no such file, or a process of --memory failed
   2  the command line is wrong
   3  a round did not end";
 
@@ -54,16 +64,28 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) list: bool,
 
+    /// Weighs tables with many keys held at once, instead
+    #[arg(long, conflicts_with_all = ["shapes", "list"])]
+    pub(crate) memory: bool,
+
+    /// With --memory: so many keys [default: 1000000, or 200000 with --quick]
+    #[arg(long, value_name = "N", requires = "memory", value_parser = value_parser!(u64).range(1..=100_000_000))]
+    keys: Option<u64>,
+
+    /// One contestant of --memory in this process, for the process that measures all
+    #[arg(long, value_name = "NAME", requires = "memory", hide = true)]
+    pub(crate) weigh_here: Option<String>,
+
     /// Writes the table to FILE as CSV too, below what it was measured on in lines with a `#`
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
 
     /// Draws a chart into FILE as SVG: for each shape with peers, how many times perkey's time each peer takes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "memory")]
     pub(crate) svg: Option<PathBuf>,
 
     /// Draws it from what --csv wrote earlier, and measures nothing
-    #[arg(long, value_name = "CSV", requires = "svg", conflicts_with_all = ["quick", "full", "shapes", "csv", "list"])]
+    #[arg(long, value_name = "CSV", requires = "svg", conflicts_with_all = ["quick", "full", "shapes", "csv", "list", "memory"])]
     pub(crate) from: Option<PathBuf>,
 }
 
@@ -72,6 +94,11 @@ fn shape_names() -> PossibleValuesParser {
 }
 
 impl Cli {
+    /// How many keys are held at once to weigh them.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys.unwrap_or(if self.quick { 200_000 } else { 1_000_000 })
+    }
+
     pub(crate) fn plan(&self) -> Plan {
         if self.quick {
             Plan {

@@ -6,6 +6,7 @@
 //!
 //! `contestants/` is what is measured, `shapes.rs` under which loads (`loads.rs`, `keys.rs`), `loops.rs` the measured
 //! loops, `measure.rs` the rounds; `results.rs`, `goals.rs`, `table.rs` and `chart.rs` are what comes of it.
+//! `memory.rs` weighs tables.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod keys;
 mod loads;
 mod loops;
 mod measure;
+mod memory;
 mod records;
 mod results;
 mod shapes;
@@ -59,7 +61,21 @@ fn run(cli: &Cli) -> io::Result<()> {
         let drawn = draw(from, &files::read(from)?)?;
         return Output::create(svg)?.write(&drawn);
     }
+    if let Some(name) = &cli.weigh_here {
+        return io::stdout().write_all(memory::weigh_here(name, cli.keys())?.as_bytes());
+    }
+    if cli.memory {
+        return weigh(cli);
+    }
     measure_shapes(cli)
+}
+
+fn weigh(cli: &Cli) -> io::Result<()> {
+    let csv = cli.csv.as_deref().map(Output::create).transpose()?;
+    let weights = memory::weigh_all(cli.keys(), &Watchdog::start())?;
+    let head = facts::facts();
+    io::stdout().write_all(format!("{head}\n{}", memory::markdown(&weights)).as_bytes())?;
+    csv.map_or(Ok(()), |csv| csv.write(&format!("{}{}", records::comments(&head), memory::csv(&weights))))
 }
 
 fn measure_shapes(cli: &Cli) -> io::Result<()> {

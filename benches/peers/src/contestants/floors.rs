@@ -12,7 +12,7 @@ use super::{Key, Locks, Lookup};
 /// A key goes into a map when it is taken and out when it is given back: the least a table without leftovers can do.
 pub(crate) struct OneMap<K>(LockedMap<K>);
 
-type LockedMap<K> = Mutex<HashMap<K, ()>>;
+pub(super) type LockedMap<K> = Mutex<HashMap<K, ()>>;
 
 impl<K: Key> OneMap<K> {
     pub(crate) fn new() -> Self {

@@ -6,6 +6,7 @@
 pub(crate) mod by_hand;
 pub(crate) mod counters;
 pub(crate) mod floors;
+pub(crate) mod holding;
 pub(crate) mod pairs;
 pub(crate) mod perkey;
 pub(crate) mod published;
@@ -59,6 +60,7 @@ pub(crate) mod names {
     pub(crate) const PERKEY_SEMAPHORE: &str = "perkey semaphore";
     pub(crate) const PERKEY_LOCK_KEYS: &str = "perkey lock_keys";
     pub(crate) const PERKEY_MUTEX: &str = "perkey mutex";
+    pub(crate) const PERKEY_MUTEX_KEPT: &str = "perkey mutex kept";
     pub(crate) const PERKEY_MUTEX_LOCK_KEYS: &str = "mutex lock_keys";
 
     pub(crate) const PERKEY_READ: &str = "perkey read";
@@ -84,7 +86,7 @@ pub(crate) mod names {
     pub(crate) const PEERS: [&str; 7] = [LOCKMAP, LOCKABLE, KEYED_LOCK, KEY_MUTEX, COUNTED, LEAKING, TEXTBOOK];
 
     /// A line for each name that does not explain itself.
-    pub(crate) const LEGEND: [(&str, &str); 21] = [
+    pub(crate) const LEGEND: [(&str, &str); 22] = [
         (
             PERKEY,
             "KeyedLock with its defaults, a guard; KeyedMutex in the shapes add-*, KeyedRwLock in rw-1-* and rw-1000-*",
@@ -96,6 +98,7 @@ pub(crate) mod names {
         (PERKEY_SEMAPHORE, "KeyedSemaphore of four permits, a guard"),
         (PERKEY_LOCK_KEYS, "KeyedLock, two keys in one call"),
         (PERKEY_MUTEX, "KeyedMutex, one key"),
+        (PERKEY_MUTEX_KEPT, "KeyedMutex, with a value that stays in the table"),
         (PERKEY_MUTEX_LOCK_KEYS, "KeyedMutex, two keys in one call"),
         (PERKEY_READ, "KeyedRwLock, a key for reading"),
         (PERKEY_WRITE, "KeyedRwLock, a key for writing"),
