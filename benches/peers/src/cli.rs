@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, value_parser};
 
+use crate::growth::{self, Part};
 use crate::loads::Effort;
 use crate::measure::Plan;
 use crate::shapes;
@@ -28,6 +29,12 @@ Output:
 
   Use it on a machine that does nothing else: all waits are the scheduler's too.
 
+Chart (--svg):
+  A row for each shape with peers, a dot for each of them where its time is in
+  times of perkey's, on a logarithmic axis; a bar of its colour is its goal. What
+  differs only in perkey's own calls is not in it. --from draws it again from
+  what --csv wrote, byte for byte.
+
 Memory (--memory):
   A million u64 (or --keys) locked at once and kept, each contestant in a
   process of its own; Linux only. `bytes/key` is what the process grew by,
@@ -36,7 +43,17 @@ Memory (--memory):
   `shrunk` are the whole process again, beside `start`; a dash where a table has
   no call to shrink. `perkey mutex` is a KeyedMutex with values, held; `perkey
   mutex kept` has them idle. Tables double, so bytes/key go up and down with the
-  number of keys.
+  number of keys. glibc is told to give every block of 128 KiB back to the
+  system (MALLOC_MMAP_THRESHOLD_): it may keep more of what is given back to it.
+
+Growth (--growth, about half an hour, most of it to fill tables with 10,000,000
+keys; a good minute with --quick, which does without these):
+  Tables with a column for each number of threads, keys, waiters or permits, and
+  the ratio of two columns: the median of the ratios within each round. Where a
+  peer is missing, it has no such call. `live`: the empty loop, some 2 ns, is not
+  taken off. `waiters`: the time from the moment at which all of them shall give
+  up until the last has returned, and what the ratio is for each waiter; what of
+  that is the system's, waking so many threads, is the floor's.
 
 Exit codes:
   0  measured, whatever the goals
@@ -48,7 +65,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "peers", after_long_help = DETAILS)]
 pub(crate) struct Cli {
-    /// Everything in a good minute: few and short rounds, so that a few per cent mean nothing
+    /// Everything in a good minute, also of --memory and --growth: few and short rounds, so that a few per cent mean nothing
     #[arg(long)]
     quick: bool,
 
@@ -76,16 +93,20 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "NAME", requires = "memory", hide = true)]
     pub(crate) weigh_here: Option<String>,
 
+    /// Measures how cost grows, instead: all of it, or these parts
+    #[arg(long, value_name = "PART", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["shapes", "list", "memory"])]
+    pub(crate) growth: Option<Vec<Part>>,
+
     /// Writes the table to FILE as CSV too, below what it was measured on in lines with a `#`
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
 
     /// Draws a chart into FILE as SVG: for each shape with peers, how many times perkey's time each peer takes
-    #[arg(long, value_name = "FILE", conflicts_with = "memory")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "growth"])]
     pub(crate) svg: Option<PathBuf>,
 
     /// Draws it from what --csv wrote earlier, and measures nothing
-    #[arg(long, value_name = "CSV", requires = "svg", conflicts_with_all = ["quick", "full", "shapes", "csv", "list", "memory"])]
+    #[arg(long, value_name = "CSV", requires = "svg", conflicts_with_all = ["quick", "full", "shapes", "csv", "list", "memory", "growth"])]
     pub(crate) from: Option<PathBuf>,
 }
 
@@ -94,6 +115,10 @@ fn shape_names() -> PossibleValuesParser {
 }
 
 impl Cli {
+    pub(crate) fn growth_plan(&self) -> growth::Plan {
+        if self.quick { growth::Plan::quick() } else { growth::Plan::full() }
+    }
+
     /// How many keys are held at once to weigh them.
     pub(crate) fn keys(&self) -> u64 {
         self.keys.unwrap_or(if self.quick { 200_000 } else { 1_000_000 })

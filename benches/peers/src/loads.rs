@@ -10,7 +10,7 @@ use crate::keys::{FreshNames, FreshNumbers, FreshPairs, NumbersBelow, ReadMostly
 use crate::loops::{Crowd, Waits, alone};
 
 /// Every contestant gets the same keys in every round.
-const SEED: u64 = 42;
+pub(crate) const SEED: u64 = 42;
 
 /// How long a round is.
 #[derive(Clone, Copy, Debug)]

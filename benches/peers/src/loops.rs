@@ -18,9 +18,15 @@ const STOP: u8 = 2;
 
 /// Nanoseconds per operation of one thread.
 pub(crate) fn alone<S: Keys>(locks: &impl Locks<S::Key>, keys: &mut S, operations: u64) -> f64 {
+    repeat(operations, || locks.with(black_box(keys.next_key()), || black_box(())))
+}
+
+/// The same of any operation.
+#[inline]
+pub(crate) fn repeat(operations: u64, mut operation: impl FnMut()) -> f64 {
     let mut run = |operations| {
         for _ in 0..operations {
-            locks.with(black_box(keys.next_key()), || black_box(()));
+            operation();
         }
     };
     run(WARM_UP_OPERATIONS);

@@ -6,7 +6,7 @@
 //!
 //! `contestants/` is what is measured, `shapes.rs` under which loads (`loads.rs`, `keys.rs`), `loops.rs` the measured
 //! loops, `measure.rs` the rounds; `results.rs`, `goals.rs`, `table.rs` and `chart.rs` are what comes of it.
-//! `memory.rs` weighs tables.
+//! `memory.rs` weighs tables, `growth.rs` measures them at growing sizes.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod contestants;
 mod facts;
 mod files;
 mod goals;
+mod growth;
 mod keys;
 mod loads;
 mod loops;
@@ -39,9 +40,10 @@ use clap::Parser;
 use cli::Cli;
 use contestants::names;
 use files::Output;
+use growth::Part;
 use results::ShapeResult;
 use shapes::Shape;
-use watchdog::Watchdog;
+use watchdog::{PATIENCE, PATIENCE_WITH_MILLIONS, Watchdog};
 
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
@@ -67,14 +69,28 @@ fn run(cli: &Cli) -> io::Result<()> {
     if cli.memory {
         return weigh(cli);
     }
+    if let Some(parts) = &cli.growth {
+        return grow(cli, parts);
+    }
     measure_shapes(cli)
+}
+
+fn grow(cli: &Cli, parts: &[Part]) -> io::Result<()> {
+    let csv = cli.csv.as_deref().map(Output::create).transpose()?;
+    let (plan, load_before) = (cli.growth_plan(), facts::load());
+    let grown = growth::measure_all(&plan, parts, &Watchdog::start(PATIENCE_WITH_MILLIONS));
+    let head = format!("{}load {load_before} before, {} after\n{plan}\n", facts::facts(), facts::load());
+    io::stdout().write_all(format!("{head}\n{}", growth::markdown(&grown)).as_bytes())?;
+    eprint!("{}", growth::summary(&grown));
+    csv.map_or(Ok(()), |csv| csv.write(&format!("{}{}", records::comments(&head), growth::csv(&grown))))
 }
 
 fn weigh(cli: &Cli) -> io::Result<()> {
     let csv = cli.csv.as_deref().map(Output::create).transpose()?;
-    let weights = memory::weigh_all(cli.keys(), &Watchdog::start())?;
+    let weights = memory::weigh_all(cli.keys(), &Watchdog::start(PATIENCE_WITH_MILLIONS))?;
     let head = facts::facts();
     io::stdout().write_all(format!("{head}\n{}", memory::markdown(&weights)).as_bytes())?;
+    eprint!("{}", memory::summary(&weights));
     csv.map_or(Ok(()), |csv| csv.write(&format!("{}{}", records::comments(&head), memory::csv(&weights))))
 }
 
@@ -106,7 +122,7 @@ fn draw(file: &Path, text: &[u8]) -> io::Result<String> {
 }
 
 fn measure_all<'a>(shapes: &'a [Shape], cli: &Cli) -> Vec<(&'a Shape, ShapeResult)> {
-    let (watchdog, start) = (Watchdog::start(), Instant::now());
+    let (watchdog, start) = (Watchdog::start(PATIENCE), Instant::now());
     let measured = shapes.iter().enumerate().map(|(number, shape)| {
         eprint!("[{:2}/{}, {:3} s] {} ... ", number + 1, shapes.len(), start.elapsed().as_secs(), shape.title);
         let result = measure::measure(shape, cli.plan(), &watchdog);

@@ -183,7 +183,7 @@ fn sixteen_keys() -> Shape {
 }
 
 /// Everybody of [`names::PEERS`].
-fn peers<K, Q>(load: &impl Load<Q>) -> Vec<Entrant>
+pub(crate) fn peers<K, Q>(load: &impl Load<Q>) -> Vec<Entrant>
 where
     K: Key + Borrow<Q>,
     Q: ?Sized + Lookup<K>,

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 /// A round takes a fraction of a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// But for tables of millions of keys, which have to be filled and emptied.
+pub(crate) const PATIENCE_WITH_MILLIONS: Duration = Duration::from_secs(600);
 
 pub(crate) const EXIT_HUNG: i32 = 3;
 
@@ -16,16 +18,16 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(patience: Duration) -> Self {
         let (rounds, starts) = mpsc::channel::<String>();
         thread::spawn(move || {
             let mut now = String::from("nothing");
             loop {
-                match starts.recv_timeout(PATIENCE) {
+                match starts.recv_timeout(patience) {
                     Ok(next) => now = next,
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
-                        eprintln!("{now} has not ended in {} s: it hangs, or the machine does", PATIENCE.as_secs());
+                        eprintln!("{now} has not ended in {} s: it hangs, or the machine does", patience.as_secs());
                         process::exit(EXIT_HUNG);
                     }
                 }

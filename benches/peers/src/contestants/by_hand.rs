@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::RandomState;
 use std::hint::black_box;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -17,6 +18,21 @@ pub(crate) struct Counted<K>(DashMap<K, Arc<Mutex<()>>, RandomState>);
 impl<K: Key> Counted<K> {
     pub(crate) fn new() -> Self {
         Self(DashMap::with_hasher(RandomState::new()))
+    }
+}
+
+impl Counted<u64> {
+    /// [`with`](Locks::with), unless that has to wait longer than this; whether it did.
+    pub(crate) fn try_with_until(&self, key: &u64, deadline: Instant, work: impl FnOnce()) -> bool {
+        let mutex = Some(Arc::clone(&self.0.entry(*key).or_default()));
+        let share = Share { table: self, key, mutex };
+        let guard = share.mutex.as_deref().and_then(|mutex| mutex.try_lock_until(deadline));
+        black_box(&guard);
+        let locked = guard.is_some();
+        if locked {
+            work();
+        }
+        locked
     }
 }
 

@@ -80,13 +80,15 @@ pub(crate) mod names {
     pub(crate) const FLOOR_ONE_MAP: &str = "floor: one map";
     pub(crate) const FLOOR_SHARDS: &str = "floor: 64 maps";
     pub(crate) const FLOOR_MUTEX: &str = "floor: one mutex";
+    pub(crate) const FLOOR_THREADS: &str = "floor: threads";
+    pub(crate) const ONE_CONDVAR: &str = "one condvar";
     pub(crate) const EMPTY_LOOP: &str = "empty loop";
 
     /// Who is in every shape that compares perkey with others; a `-` in the table where one cannot do it.
     pub(crate) const PEERS: [&str; 7] = [LOCKMAP, LOCKABLE, KEYED_LOCK, KEY_MUTEX, COUNTED, LEAKING, TEXTBOOK];
 
     /// A line for each name that does not explain itself.
-    pub(crate) const LEGEND: [(&str, &str); 22] = [
+    pub(crate) const LEGEND: [(&str, &str); 24] = [
         (
             PERKEY,
             "KeyedLock with its defaults, a guard; KeyedMutex in the shapes add-*, KeyedRwLock in rw-1-* and rw-1000-*",
@@ -114,6 +116,8 @@ pub(crate) mod names {
         (FLOOR_ONE_MAP, "insert, then remove, in one parking_lot::Mutex<HashMap>; locks nothing"),
         (FLOOR_SHARDS, "the same in 64 padded ones; locks nothing"),
         (FLOOR_MUTEX, "one parking_lot::Mutex for all keys"),
+        (FLOOR_THREADS, "threads that wait for nothing: they sleep, or are unparked one by one"),
+        (ONE_CONDVAR, "threads that wait at one parking_lot::Condvar, which is told once for all"),
         (EMPTY_LOOP, "makes the keys and does nothing with them"),
     ];
 }

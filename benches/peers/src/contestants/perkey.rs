@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::hint::black_box;
 use std::time::Duration;
 
-use perkey::{Fairness, KeyedLock, KeyedMutex, KeyedSemaphore, Options};
+use perkey::{Fairness, KeyedLock, KeyedMutex, KeyedSemaphore, Options, Wait};
 
 use super::{Key, Locks, Lookup};
 
@@ -114,5 +114,34 @@ impl<K: Key + Borrow<Q>, Q: ?Sized + Lookup<K>, const N: usize> Locks<Q> for Per
     #[cfg(test)]
     fn keys_left(&self) -> Option<usize> {
         Some(self.0.len())
+    }
+}
+
+/// `acquire_many` of a semaphore that has room for four such requests, and its permits dropped.
+pub(crate) struct Weighted {
+    semaphore: KeyedSemaphore<u64>,
+    weight: usize,
+}
+
+impl Weighted {
+    pub(crate) fn new(weight: u64, fifo: bool) -> Self {
+        let weight = usize::try_from(weight).expect("a weight");
+        let fairness = if fifo { Fairness::Fifo } else { Fairness::default() };
+        let semaphore = KeyedSemaphore::with_limit_and_options(4 * weight, Options::new().fairness(fairness));
+        Self { semaphore, weight }
+    }
+}
+
+impl Locks<u64> for Weighted {
+    #[inline]
+    fn with(&self, key: &u64, work: impl FnOnce()) {
+        let permits = self.semaphore.acquire_many(key, self.weight, Wait::forever()).expect("there is room for it");
+        black_box(&permits);
+        work();
+    }
+
+    #[cfg(test)]
+    fn keys_left(&self) -> Option<usize> {
+        Some(self.semaphore.len())
     }
 }

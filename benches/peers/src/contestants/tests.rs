@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::by_hand::{Counted, Leaking, Textbook};
 use super::floors::OneMutex;
@@ -149,6 +150,42 @@ fn readers_share() {
     readers_meet(&read_write::Counted::new(), &reads);
     readers_meet(&read_write::Read::new(), &7);
     readers_meet(&read_write::ReadAll::new(), &7);
+}
+
+#[test]
+fn four_requests_have_room_together_and_a_fifth_waits() {
+    for fifo in [false, true] {
+        let table = perkey::Weighted::new(10, fifo);
+        readers_meet(&table, &7);
+        let (inside, most) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..2 * THREADS {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        table.with(&7, || {
+                            most.fetch_max(inside.fetch_add(1, Relaxed) + 1, Relaxed);
+                            thread::yield_now();
+                            inside.fetch_sub(1, Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert!(most.into_inner() <= 4);
+    }
+}
+
+#[test]
+fn a_counted_lock_can_be_given_up() {
+    let table = Counted::<u64>::new();
+    let soon = || Instant::now() + Duration::from_millis(5);
+    table.with(&7, || {
+        thread::scope(|scope| {
+            scope.spawn(|| assert!(!table.try_with_until(&7, soon(), || panic!("it is held"))));
+        });
+    });
+    assert!(table.try_with_until(&7, soon(), || ()));
+    assert_eq!(Locks::<u64>::keys_left(&table), Some(0));
 }
 
 /// Two stores by each writer, which a reader must see together.
