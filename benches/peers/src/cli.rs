@@ -97,6 +97,10 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "PART", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["shapes", "list", "memory"])]
     pub(crate) growth: Option<Vec<Part>>,
 
+    /// With --growth: so many rounds [default: 9, or 3 with --quick]
+    #[arg(long, value_name = "N", requires = "growth", value_parser = value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+
     /// Writes the table to FILE as CSV too, below what it was measured on in lines with a `#`
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
@@ -116,7 +120,8 @@ fn shape_names() -> PossibleValuesParser {
 
 impl Cli {
     pub(crate) fn growth_plan(&self) -> growth::Plan {
-        if self.quick { growth::Plan::quick() } else { growth::Plan::full() }
+        let plan = if self.quick { growth::Plan::quick() } else { growth::Plan::full() };
+        growth::Plan { rounds: self.rounds.map_or(plan.rounds, usize::from), ..plan }
     }
 
     /// How many keys are held at once to weigh them.

@@ -58,8 +58,20 @@ fn everybody_is_weighed_in_a_process_of_its_own() {
 }
 
 #[test]
+fn a_part_of_growth_is_measured_alone() {
+    let csv = file("growth.csv");
+    let output = peers(&["--growth=weights", "--quick", "--rounds", "1", "--csv", csv.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("1,000 permits") && !table.contains("waiters"), "{table}");
+    assert!(fs::read_to_string(csv).unwrap().lines().any(|line| line.starts_with("weights-8,perkey,permit,1000,1,")));
+}
+
+#[test]
 fn options_that_do_not_go_together_are_refused() {
-    for arguments in [&["--from", "run.csv"][..], &["--keys", "5"], &["--memory", "--svg", "run.svg"]] {
+    for arguments in
+        [&["--from", "run.csv"][..], &["--keys", "5"], &["--rounds", "5"], &["--memory", "--svg", "run.svg"]]
+    {
         assert_eq!(peers(arguments).status.code(), Some(2), "{arguments:?}");
     }
 }

@@ -49,7 +49,7 @@ fn timing_out(waiters: u64) -> Vec<Entrant> {
         entrant(names::PERKEY, move || {
             let locks = KeyedLock::<u64>::new();
             let _held = locks.lock(&KEY);
-            Crowd::of(waiters).until_gone_after_deadline(|deadline| {
+            Crowd::of(waiters).seen(&|| locks.waiters(&KEY)).until_gone_after_deadline(|deadline| {
                 assert!(locks.lock_with(&KEY, deadline).is_err());
             })
         }),
@@ -95,7 +95,7 @@ fn cancelled(waiters: u64) -> Vec<Entrant> {
                 let wait = Wait::forever().or_cancelled(&token);
                 assert_eq!(locks.lock_with(&KEY, wait).err(), Some(AcquireError::Cancelled));
             };
-            Crowd::of(waiters).until_gone_after_signal(wait, |_| token.cancel())
+            Crowd::of(waiters).seen(&|| locks.waiters(&KEY)).until_gone_after_signal(wait, |_| token.cancel())
         }),
     ]
 }
@@ -105,15 +105,21 @@ fn entrant(name: &'static str, until_gone: impl Fn() -> f64 + 'static) -> Entran
 }
 
 /// Threads that wait.
-struct Crowd {
+struct Crowd<'a> {
     waiters: u64,
+    /// How many are seen to wait, where somebody tells.
+    seen: Option<&'a (dyn Fn() -> usize + Sync)>,
     /// How many are about to wait.
     arrived: AtomicU64,
 }
 
-impl Crowd {
+impl<'a> Crowd<'a> {
     fn of(waiters: u64) -> Self {
-        Self { waiters, arrived: AtomicU64::new(0) }
+        Self { waiters, seen: None, arrived: AtomicU64::new(0) }
+    }
+
+    fn seen(self, seen: &'a (dyn Fn() -> usize + Sync)) -> Self {
+        Self { seen: Some(seen), ..self }
     }
 
     /// Nanoseconds from the moment until which each thread waits until the last one has returned.
@@ -149,8 +155,8 @@ impl Crowd {
         gone.saturating_duration_since(start).as_nanos() as f64
     }
 
-    /// When the last thread returned from its wait; `all_there` is called when all have been started.
-    fn gone(&self, wait: impl Fn() + Sync, all_there: impl FnOnce(&[&thread::Thread])) -> Instant {
+    /// When the last thread returned from its wait; `once_started` is called when all have been started.
+    fn gone(&self, wait: impl Fn() + Sync, once_started: impl FnOnce(&[&thread::Thread])) -> Instant {
         thread::scope(|scope| {
             let waiter = || {
                 self.arrived.fetch_add(1, Relaxed);
@@ -161,7 +167,7 @@ impl Crowd {
             let (threads, refused): (Vec<_>, Vec<_>) = (0..self.waiters).map(spawn).partition(Result::is_ok);
             let threads: Vec<_> = threads.into_iter().flatten().collect();
             // Those that wait have to end also if there are too few of them.
-            all_there(&threads.iter().map(|thread| thread.thread()).collect::<Vec<_>>());
+            once_started(&threads.iter().map(|thread| thread.thread()).collect::<Vec<_>>());
             let gone = threads.into_iter().map(|thread| thread.join().expect("a waiter panicked")).max();
             if let Some(Err(error)) = refused.into_iter().next() {
                 panic!("no {} threads at once: {error}", self.waiters);
@@ -170,12 +176,17 @@ impl Crowd {
         })
     }
 
-    /// Until all have arrived, or `at_most` then; and a little for the last of them to queue and to sleep.
+    /// Until all wait, or `at_most` then; and a little for the last of them to sleep.
     fn all_wait(&self, at_most: Instant) {
-        while self.arrived.load(Relaxed) < self.waiters && Instant::now() < at_most {
+        while !self.all_there() && Instant::now() < at_most {
             thread::sleep(Duration::from_micros(200));
         }
         thread::sleep(Duration::from_millis(10) + Duration::from_micros(5) * self.waiters as u32);
+    }
+
+    fn all_there(&self) -> bool {
+        let seen = self.seen.map_or(self.waiters, |seen| seen() as u64);
+        self.arrived.load(Relaxed) == self.waiters && seen == self.waiters
     }
 }
 
