@@ -327,7 +327,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         // Who is first in line looks out for its turn, where nobody can get in before: under `Fifo`. And a writer does, whose turn
         // comes when the last reader leaves: it would hardly ever see that by looking again, beside readers that keep coming.
         let looks_out = self.fairness == Fairness::Fifo || (C::GATED && ask.mode() == Mode::Write);
-        let looks = if yields && !looks_out { SPINS + YIELDS } else { SPINS };
+        let looks = if yields { SPINS + YIELDS } else { SPINS };
         let mut round = 0;
         // Whether this thread has a slot already, or reads every key, once it has looked; and the gate, on the way through it.
         let (mut noted, mut gate) = (None, None);
@@ -420,7 +420,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                                 LetIn::Queued { id, ticket } => {
                                     // It may have been about to give up at the gate, and does not: it waits on.
                                     one_wait.track(|tracking, party| tracking.waits_in_queue(shard, id, &party));
-                                    Err(Refused::Queued { id, ticket, one_wait })
+                                    Err(Refused::Queued { id, ticket, one_wait: *one_wait })
                                 }
                                 LetIn::Again => continue,
                             }

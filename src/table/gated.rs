@@ -30,7 +30,7 @@ pub(super) enum Knock<'a, K> {
     /// It may go through the gate, which is the caller's now.
     Through(K, MutexGuard<'a, Gate<K, Seat>>),
     /// It was kept out, and has been let in.
-    LetIn(LetIn, Option<K>, OneWait<'a>),
+    LetIn(LetIn, Option<K>, Box<OneWait<'a>>),
 }
 
 /// Lets the gate go after a request went through, or tried to.
@@ -129,7 +129,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         drop(kept_out);
         // It may have been granted between being queued and looking here: it looks at its slot before it parks.
         one_wait.ring();
-        Ok(Knock::LetIn(outcome, key, one_wait))
+        Ok(Knock::LetIn(outcome, key, Box::new(one_wait)))
     }
 }
 
