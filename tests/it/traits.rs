@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use perkey::{
     AcquireError, ArcKeyedLockGuard, ArcKeyedMutexGuard, ArcKeyedPermit, ArcKeyedRwLockReadGuard,
-    ArcKeyedRwLockWriteGuard, CancellationToken, DYNAMIC, Deadlock, Fairness, KeyStatus, KeyedLock, KeyedLockGuard,
-    KeyedLockKeysGuard, KeyedMutex, KeyedMutexGuard, KeyedMutexKeysGuard, KeyedPermit, KeyedRwLock,
-    KeyedRwLockReadAllGuard, KeyedRwLockReadGuard, KeyedRwLockReadKeysGuard, KeyedRwLockWriteAllGuard,
-    KeyedRwLockWriteGuard, KeyedRwLockWriteKeysGuard, KeyedSemaphore, Options, Sweep, Wait, WaiterStatus,
+    ArcKeyedRwLockWriteGuard, CancellationToken, DYNAMIC, Deadlock, DeadlockedRequest, DeadlockedThread, Fairness,
+    HolderStatus, KeyStatus, KeyedLock, KeyedLockGuard, KeyedLockKeysGuard, KeyedMutex, KeyedMutexGuard,
+    KeyedMutexKeysGuard, KeyedPermit, KeyedRwLock, KeyedRwLockReadAllGuard, KeyedRwLockReadGuard,
+    KeyedRwLockReadKeysGuard, KeyedRwLockWriteAllGuard, KeyedRwLockWriteGuard, KeyedRwLockWriteKeysGuard,
+    KeyedSemaphore, Options, Stats, Sweep, Wait, WaiterStatus,
 };
 use static_assertions::{assert_impl_all, assert_not_impl_any, assert_type_eq_all};
 
@@ -132,7 +133,12 @@ assert_impl_all!(Options: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, C
 assert_impl_all!(Options<Fixed>: Send, Sync, Debug, Clone, Default);
 assert_impl_all!(Fairness: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Copy, Eq, Default);
 assert_impl_all!(KeyStatus<String>: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone);
-assert_impl_all!(WaiterStatus: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone);
+assert_impl_all!(WaiterStatus: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Display, Clone);
+assert_impl_all!(HolderStatus: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Display, Clone);
+assert_impl_all!(KeyStatus<String>: Display);
+assert_impl_all!(Stats: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone, Default, PartialEq);
+assert_impl_all!(DeadlockedThread: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Clone, PartialEq);
+assert_impl_all!(DeadlockedRequest: Send, Sync, Unpin, UnwindSafe, RefUnwindSafe, Debug, Display, Clone, PartialEq);
 
 // The hasher and the limit have defaults everywhere.
 assert_type_eq_all!(KeyedLock<u8>, KeyedLock<u8, RandomState>);
