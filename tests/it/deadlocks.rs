@@ -330,16 +330,16 @@ fn the_report_says_who_holds_and_waits_for_what_and_where() {
         );
         let lines = parking_lot::Mutex::new((0, 0));
         let told = Told::default();
-        std::thread::scope(|scope| {
+        threads(|scope| {
             let (held, own_line) = (files.write(&7), line!());
             let other = std::thread::Builder::new().name("other".to_owned());
-            let other = other.spawn_scoped(scope, || {
+            let other = scope.spawn_with(other, || {
                 let (_held, held_line) = (accounts.lock("a"), line!());
                 let waited_line = line!() + 2;
                 *lines.lock() = (held_line, waited_line);
                 told.note(files.read_with(&7, Wait::forever()));
             });
-            let other = other.unwrap().thread().id();
+            let other = other.thread().id();
             until(|| files.waiters(&7) == 1);
             let result = accounts.lock_with("a", Wait::forever());
             let closing_line = line!() - 1;

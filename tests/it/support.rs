@@ -119,6 +119,14 @@ impl<'scope> Threads<'scope, '_> {
         &self,
         work: impl FnOnce() -> R + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, R> {
+        self.spawn_with(thread::Builder::new(), work)
+    }
+
+    pub(crate) fn spawn_with<R: Send + 'scope>(
+        &self,
+        builder: thread::Builder,
+        work: impl FnOnce() -> R + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, R> {
         struct Ends(Arc<AtomicUsize>);
         impl Drop for Ends {
             fn drop(&mut self) {
@@ -127,10 +135,11 @@ impl<'scope> Threads<'scope, '_> {
         }
         self.started.set(self.started.get() + 1);
         let ends = Ends(Arc::clone(&self.ended));
-        self.scope.spawn(move || {
+        let work = move || {
             let _ends = ends;
             work()
-        })
+        };
+        builder.spawn_scoped(self.scope, work).expect("a thread starts")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{self, Location};
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -110,12 +110,7 @@ fn waited_secs(warning: &Fields) -> f64 {
 }
 
 fn spawn_named<'scope>(scope: &Threads<'scope, '_>, name: &'static str, work: impl FnOnce() + Send + 'scope) {
-    scope.spawn(move || {
-        thread::scope(|inner| {
-            let named = thread::Builder::new().name(name.to_owned()).spawn_scoped(inner, work);
-            named.expect("a thread").join().unwrap_or_else(|panic| panic::resume_unwind(panic));
-        });
-    });
+    scope.spawn_with(thread::Builder::new().name(name.to_owned()), work);
 }
 
 /// Does `work` on a thread with this name, which `log` hears.
