@@ -11,7 +11,8 @@
 
 pub(crate) mod graph;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
 use std::sync::Arc;
 
 use self::graph::{Graph, Queue, Thread};
@@ -64,6 +65,8 @@ struct Key {
     id: u64,
     limit: u32,
     holders: Vec<Party>,
+    /// By ticket.
+    waiting: BTreeMap<u64, (Thread, u32)>,
 }
 
 /// What somebody waits for who waits at a gate.
@@ -92,50 +95,78 @@ impl Found {
     /// Collects what is in the way of a thread, and in the way of that, and so on.
     fn follow(&mut self, owner: Arc<Owner>) {
         let mut seen = HashSet::from([owner.number]);
-        let mut seen_keys = HashSet::new();
+        // The places in `keys` of those that matter.
+        let mut places: HashMap<u64, Option<usize>> = HashMap::new();
         let mut next = vec![owner];
         while let Some(owner) = next.pop() {
             let Some(waits_for) = owner.waits_for() else { continue };
             let in_the_way = match waits_for.place {
-                WaitPlace::Key { shard, id } if seen_keys.insert(id) => self.key(&waits_for.tracking, shard, id),
-                WaitPlace::Key { .. } => continue,
-                WaitPlace::Gate => self.gate(&waits_for),
+                WaitPlace::Key { shard, id, ticket } => {
+                    let known = places.get(&id).copied();
+                    let (place, holders) =
+                        known.map_or_else(|| self.key(&waits_for.tracking, shard, id), |place| (place, Vec::new()));
+                    places.insert(id, place);
+                    if let Some(place) = place {
+                        let party = waits_for.tracking.read(shard, id, |node| node.waiting.get(&ticket).cloned());
+                        if let Some(party) = party.flatten() {
+                            self.waits_in(place, ticket, party);
+                        }
+                    }
+                    holders
+                }
+                WaitPlace::Gate { .. } => self.gate(&waits_for),
             };
             next.extend(in_the_way.into_iter().filter(|owner| seen.insert(owner.number)));
         }
+        for (queue, key) in self.graph.queues.iter_mut().zip(&mut self.keys) {
+            queue.waiting = mem::take(&mut key.waiting).into_values().collect();
+        }
     }
 
-    /// Collects a key. Who holds it.
-    fn key(&mut self, tracking: &Arc<Tracking>, shard: usize, id: u64) -> Vec<Arc<Owner>> {
-        let stays = |party: &&Party| !party.movable;
+    /// Collects a key: its place, if any of its holders waits, and who they are.
+    ///
+    /// Of those who wait for it, only whoever asks for more than all in front: of a queue that is stuck, the first that is. Others
+    /// are in nobody's way, but who holds something, and is followed for that.
+    fn key(&mut self, tracking: &Arc<Tracking>, shard: usize, id: u64) -> (Option<usize>, Vec<Arc<Owner>>) {
         let read = |node: &Node| {
-            let holders: Vec<Arc<Owner>> = node.holders.iter().filter(stays).map(|party| party.owner.clone()).collect();
+            let stays = node.holders.values().filter(|party| !party.movable);
+            let holders: Vec<Arc<Owner>> = stays.map(|party| party.owner.clone()).collect();
             // Most keys are held by threads that run: whoever waits goes on some day.
             if holders.iter().all(|owner| owner.waits_for().is_none()) {
-                return Vec::new();
+                return (None, Vec::new());
             }
-            let mut queue = Queue { limit: node.limit, holders: Vec::new(), waiting: Vec::new() };
-            for party in &node.holders {
-                queue.holders.push(((!party.movable).then_some(party.owner.number), party.permits));
-            }
-            for party in node.waiting.values() {
-                let Some(waits_for) = party.owner.waits_for().filter(|waits| waits.mark == party.mark) else {
-                    continue;
-                };
-                if self.waits.contains_key(&party.owner.number) {
-                    // It has gone on since it was seen to wait elsewhere, and looks for itself.
-                    continue;
-                }
-                queue.waiting.push((party.owner.number, party.permits));
-                let wait = Wait { waits_for, party: party.clone(), every_key: false, bar: None };
-                self.waits.insert(party.owner.number, wait);
-            }
-            self.graph.queues.push(queue);
+            let held = |party: &Party| ((!party.movable).then_some(party.owner.number), party.permits);
+            let holds = node.holders.values().map(held).collect();
+            self.graph.queues.push(Queue { limit: node.limit, holders: holds, waiting: Vec::new() });
             let (tracking, limit) = (Arc::clone(tracking), node.limit);
-            self.keys.push(Key { tracking, shard, id, limit, holders: node.holders.clone() });
-            holders
+            let holders_found = node.holders.values().cloned().collect();
+            let place = self.keys.len();
+            self.keys.push(Key { tracking, shard, id, limit, holders: holders_found, waiting: BTreeMap::new() });
+            let mut most = 0;
+            for (ticket, party) in &node.waiting {
+                if party.permits > most && self.waits_in(place, *ticket, party.clone()) {
+                    most = party.permits;
+                    if most >= limit {
+                        break;
+                    }
+                }
+            }
+            (Some(place), holders)
         };
         tracking.read(shard, id, read).unwrap_or_default()
+    }
+
+    /// Notes that a request waits in a queue, if it does.
+    fn waits_in(&mut self, place: usize, ticket: u64, party: Party) -> bool {
+        let Some(waits_for) = party.owner.waits_for().filter(|waits| waits.mark == party.mark) else { return false };
+        let thread = party.owner.number;
+        if let Some(known) = self.waits.get(&thread) {
+            // If elsewhere, it has gone on since, and looks for itself.
+            return known.party.mark == party.mark;
+        }
+        self.keys[place].waiting.insert(ticket, (thread, party.permits));
+        self.waits.insert(thread, Wait { waits_for, party, every_key: false, bar: None });
+        true
     }
 
     /// Collects what somebody waits for who waits at a gate. Who that is.
@@ -174,12 +205,14 @@ impl Found {
         }
         for ((thread, _), bars) in self.graph.barred.iter().zip(self.bars) {
             let Some(wait) = waits.iter_mut().find(|wait| wait.party.owner.number == *thread) else { continue };
-            let bar = bars.into_iter().find(|bar| members.contains(&bar.party.owner.number))?;
-            wait.bar = Some(bar.party.mark);
-            let is_known = |hold: &Hold| hold.party.mark == bar.party.mark;
-            if !matches!(bar.at, At::Waits) && !holds.iter().any(is_known) {
-                let tracking = Arc::clone(&wait.waits_for.tracking);
-                holds.push(Hold { tracking, at: bar.at, limit: None, party: bar.party });
+            // One would do, but who reads the report wants to see all.
+            for bar in bars.into_iter().filter(|bar| members.contains(&bar.party.owner.number)) {
+                wait.bar.get_or_insert(bar.party.mark);
+                let is_known = |hold: &Hold| hold.party.mark == bar.party.mark;
+                if !matches!(bar.at, At::Waits) && !holds.iter().any(is_known) {
+                    let tracking = Arc::clone(&wait.waits_for.tracking);
+                    holds.push(Hold { tracking, at: bar.at, limit: None, party: bar.party });
+                }
             }
         }
         Some(Ring { waits, holds })
@@ -191,19 +224,27 @@ fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
     let tracking = &waits_for.tracking;
     let mut bars = Vec::new();
     let (party, wanted) = tracking.read_all(|all| {
-        let (party, wanted, place) = all.find(waits_for.mark)?;
+        let (party, wanted, place) = all.find(waits_for)?;
         for (_, party) in all.held.iter().filter(|(mode, _)| mode.conflicts(wanted.mode())) {
             bars.push(Bar { party: party.clone(), at: At::HoldsAllKeys });
         }
         let in_front = all.waiting.range(..place).map(|(_, (mode, party))| (*mode, party));
-        for (_, party) in
-            in_front.take_while(|(mode, _)| !wanted.passes_from(*mode)).filter(|(mode, _)| wanted.waits_behind(*mode))
-        {
-            bars.push(Bar { party: party.clone(), at: At::Waits });
-        }
+        let in_front_of_all = in_front.clone().rev().filter(|(mode, _)| wanted.waits_behind(*mode));
+        let in_front =
+            in_front.take_while(|(mode, _)| !wanted.passes_from(*mode)).filter(|(mode, _)| wanted.waits_behind(*mode));
+        // The last of them waits behind those in front of it.
+        let waits = |party: &&Party| party.owner.waits_for().is_some_and(|waits_for| waits_for.mark == party.mark);
+        let last = match wanted {
+            Wanted::Key { holds: true, .. } => in_front.map(|(_, party)| party).filter(waits).last(),
+            _ => in_front_of_all.map(|(_, party)| party).find(waits),
+        };
+        bars.extend(last.map(|party| Bar { party: party.clone(), at: At::Waits }));
         if let Wanted::AllKeys(wanted) = wanted {
-            for (_, kept_out) in all.kept_out.range(..place).filter(|(_, kept_out)| kept_out.mode.conflicts(wanted)) {
-                bars.push(Bar { party: kept_out.party.clone(), at: At::Waits });
+            // Those of one mode wait for the same holds over all keys; and for requests in front of this one too.
+            for mode in Mode::BOTH.into_iter().filter(|mode| mode.conflicts(wanted)) {
+                let kept_out = all.kept_out.range(..place).filter(|(_, kept_out)| kept_out.mode == mode);
+                let first = kept_out.map(|(_, kept_out)| &kept_out.party).find(waits);
+                bars.extend(first.map(|party| Bar { party: party.clone(), at: At::Waits }));
             }
         }
         Some((party.clone(), wanted))
@@ -211,7 +252,7 @@ fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
     if let Wanted::AllKeys(wanted) = wanted {
         let conflicts = |party: &&Party| Mode::of_weight(party.permits).conflicts(wanted);
         tracking.for_each(|shard, id, node| {
-            let holds = node.holders.iter().filter(conflicts).map(|party| (party, At::HoldsKey { shard, id }));
+            let holds = node.holders.values().filter(conflicts).map(|party| (party, At::HoldsKey { shard, id }));
             let waits = node.waiting.values().filter(conflicts).map(|party| (party, At::Waits));
             bars.extend(holds.chain(waits).map(|(party, at)| Bar { party: party.clone(), at }));
         });
@@ -223,7 +264,7 @@ fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
         let writes = |party: &Party| Mode::of_weight(party.permits) == Mode::Write;
         let mut passes = false;
         tracking.for_each(|_, _, node| {
-            passes |= node.waiting.values().any(writes) && node.holders.iter().any(reads);
+            passes |= node.waiting.values().any(writes) && node.holders.values().any(reads);
         });
         bars.retain(|bar| !passes || !matches!(bar.at, At::Waits));
     }
@@ -260,15 +301,16 @@ impl Wanted {
 }
 
 impl AllKeys {
-    /// A request that waits here, by its mark: with what it asks for, and its place.
-    fn find(&self, mark: u64) -> Option<(&Party, Wanted, i64)> {
-        let for_all = self.waiting.iter().find(|(_, (_, party))| party.mark == mark);
-        if let Some((place, (mode, party))) = for_all {
-            return Some((party, Wanted::AllKeys(*mode), *place));
+    /// A request that waits here: with what it asks for, and its place.
+    fn find(&self, waits_for: &WaitsFor) -> Option<(&Party, Wanted, i64)> {
+        let WaitPlace::Gate { place } = waits_for.place else { return None };
+        let is_it = |party: &Party| party.mark == waits_for.mark;
+        if let Some((mode, party)) = self.waiting.get(&place).filter(|(_, party)| is_it(party)) {
+            return Some((party, Wanted::AllKeys(*mode), place));
         }
-        let (place, kept_out) = self.kept_out.iter().find(|(_, kept_out)| kept_out.party.mark == mark)?;
+        let kept_out = self.kept_out.get(&place).filter(|kept_out| is_it(&kept_out.party))?;
         let wanted = Wanted::Key { mode: kept_out.mode, holds: kept_out.holds };
-        Some((&kept_out.party, wanted, *place))
+        Some((&kept_out.party, wanted, place))
     }
 }
 
@@ -294,12 +336,12 @@ impl Wait {
             return false;
         }
         match *place {
-            WaitPlace::Key { shard, id } => {
+            WaitPlace::Key { shard, id, .. } => {
                 let waits = |node: &Node| node.waiting.values().any(|party| party.mark == *mark);
                 tracking.read(shard, id, waits).unwrap_or(false)
             }
             // It may have come to pass what it waited for.
-            WaitPlace::Gate => bars(&self.waits_for)
+            WaitPlace::Gate { .. } => bars(&self.waits_for)
                 .is_some_and(|(_, _, bars)| bars.iter().any(|bar| Some(bar.party.mark) == self.bar)),
         }
     }
@@ -311,8 +353,10 @@ impl Hold {
         match self.at {
             At::HoldsAllKeys => self.tracking.read_all(|all| all.held.iter().any(|(_, party)| is_it(party))),
             At::HoldsKey { shard, id } => {
-                let holds =
-                    |node: &Node| self.limit.is_none_or(|limit| limit == node.limit) && node.holders.iter().any(is_it);
+                let holds = |node: &Node| {
+                    self.limit.is_none_or(|limit| limit == node.limit)
+                        && node.holders.get(&self.party.mark).is_some_and(is_it)
+                };
                 self.tracking.read(shard, id, holds).unwrap_or(false)
             }
             At::Waits => true,
@@ -339,7 +383,7 @@ impl Ring {
             let Wait { waits_for, party, every_key, bar: _ } = wait;
             let key = match waits_for.place {
                 WaitPlace::Key { id, .. } => Some(number(id)),
-                WaitPlace::Gate => None,
+                WaitPlace::Gate { .. } => None,
             };
             let waits_for = request(&waits_for.tracking, party, key, *every_key);
             let own = self.holds.iter().filter(|hold| hold.party.owner.number == party.owner.number);

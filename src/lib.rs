@@ -102,8 +102,8 @@
 //! A thread that never gives its key back stops everybody who wants that key. Ask in this order:
 //!
 //! **Who waits, and for what?** `snapshot()` of a table shows every key with its waiters: thread, since when, and the call. Its
-//! `Display` is made for logs. It waits for no holder, so a health check or a signal can print it at any
-//! time.
+//! `Display` is made for logs. It waits for no holder, so a health check can print it at any time (but not a
+//! signal handler: it takes locks and memory). A table of read/write locks without a key shows nobody, whoever waits for all.
 //!
 //! **Who holds it?** With [`Options::track_owners`] the same snapshot shows the holders. It costs an entry in a second map per
 //! hold, so it is for tables whose keys are held for long, or for a day of searching.
@@ -124,8 +124,8 @@
 //! than you think it should.
 //!
 //! **Do they wait for each other?** If the holders in the snapshot are waiters too, of another key or another table, it may be a
-//! deadlock. [`Options::detect_deadlocks`] finds it as it happens: the request that would close the ring panics, or fails
-//! with [`AcquireError::WouldDeadlock`], and [`Deadlock`] names all threads of the ring, what they hold and what they wait for.
+//! deadlock. [`Options::detect_deadlocks`] finds it as it happens: the request that would close the ring panics, gives `None`, or
+//! fails with [`AcquireError::WouldDeadlock`], and [`Deadlock`] names all threads of the ring, what they hold and what they wait for.
 //! Then take keys in one order, which `lock_keys` does for the keys of one table, or take the second key with a time limit
 //! while you hold the first.
 //!

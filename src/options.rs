@@ -241,7 +241,7 @@ impl<S> Options<S> {
     /// false, only those who wait are shown.
     ///
     /// For the search for what is stuck, on a table where that matters more than speed: each acquisition and each release
-    /// of a key then writes into a second map, and reads the clock.
+    /// of a key then writes into a second map, and an acquisition reads the clock.
     ///
     /// # Examples
     ///
@@ -265,10 +265,12 @@ impl<S> Options<S> {
     /// cannot fail, or `None` from those that give an `Option`; [`Deadlock`](crate::Deadlock) says who waits for what, and where.
     /// Default: false, only what a thread would wait for itself for is found. Implies [`track_owners`](Self::track_owners).
     ///
-    /// Looked for when a request is about to wait. Who waits with a time limit, or may be cancelled, counts as one who waits
+    /// Looked for when a request is about to wait; and by those who wait already when a lower limit, or a lock over every key that
+    /// goes, may have closed a ring: one of them is refused then. Who waits with a time limit, or may be cancelled, counts as one who waits
     /// for ever; among waits without either there is no false report. Two requests that close a ring at the same moment may not both
-    /// be refused: one is, and the other goes on. What is not seen: a wait for anything but a key of such a table, and who has a
-    /// guard that may move to another thread (an `Arc` guard).
+    /// be refused: one is, and the other goes on. What is not seen: a wait for anything but a key of such a table, who has a
+    /// guard that may move to another thread (an `Arc` guard), and a wait in the middle of another one of the same thread (by what a
+    /// key's `Drop` does, or a subscriber of warnings).
     ///
     /// # Examples
     ///

@@ -47,7 +47,8 @@ pub const DYNAMIC: usize = 0;
 /// # Deadlocks
 ///
 /// Permits are not exclusive, so a thread may take several of one key. A thread that holds all of them and asks for one
-/// more waits for itself for ever; give such a call a time limit.
+/// more waits for itself for ever; give such a call a time limit, or the table
+/// [`Options::detect_deadlocks`](crate::Options::detect_deadlocks).
 ///
 /// # Examples
 ///

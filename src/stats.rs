@@ -37,7 +37,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Waits that ended with [`AcquireError::Cancelled`]. Not calls whose token was cancelled before.
     pub cancellations: u64,
-    /// Requests that were refused with [`AcquireError::WouldDeadlock`], or the panic or `None` that stands for it.
+    /// Requests that were refused with [`AcquireError::WouldDeadlock`], or the panic or `None` that stands for it. A `try_` call for
+    /// what this thread holds itself may be among them or not.
     pub deadlocks: u64,
     /// The longest wait that is over, however it ended.
     pub longest_wait: Duration,

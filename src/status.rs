@@ -37,7 +37,8 @@ pub struct KeyStatus<K> {
     pub limit: usize,
     /// How many guards over every key there are, of a [`KeyedRwLock`](crate::KeyedRwLock): they hold this key too.
     pub held_with_all: usize,
-    /// Who holds the key, the oldest first; empty without [`Options::track_owners`](crate::Options::track_owners). Those who hold
+    /// Who holds the key, the oldest first; who took it without waiting is here a moment later than in
+    /// [`held`](Self::held). Empty without [`Options::track_owners`](crate::Options::track_owners). Those who hold
     /// every key are in [`holders_of_all`](Self::holders_of_all).
     pub holders: Vec<HolderStatus>,
     /// Who holds every key, the oldest first; empty without [`Options::track_owners`](crate::Options::track_owners).

@@ -3,13 +3,14 @@
 //! Plain data beside a table, without its keys: so it can be read from any thread, whatever the lifetime of the table, and
 //! the search for [deadlocks](crate::deadlock) goes through several tables with it. A table changes what is here about a key
 //! under that key's shard lock, and what is here about all keys under the gate's mutex: it says what the slots and the gate say. But
-//! for one thing: a hold that was had without waiting is entered just after, before its thread can do anything else. Each lock here is taken last, alone, and held for a moment.
+//! for one thing: a hold that was had without waiting is entered just after, before its thread can do anything else. Each lock here is taken last, and held for a moment: that
+//! of what a thread waits for perhaps under one of the others, else alone.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use super::{slot_id, thread_number};
 use crate::mode::Mode;
 use crate::report::About;
 use crate::status::HolderStatus;
-use crate::sync::{Mutex, now, thread_local};
+use crate::sync::{Mutex, PlainMutex, now, thread_local};
 
 /// A thread that holds or waits.
 pub(crate) struct Owner {
@@ -41,20 +42,47 @@ pub(crate) struct WaitsFor {
 #[derive(Clone, Copy)]
 pub(crate) enum WaitPlace {
     /// In the queue of a key.
-    Key { shard: usize, id: u64 },
+    Key { shard: usize, id: u64, ticket: u64 },
     /// For all keys, or kept out by who holds or wants all keys.
-    Gate,
+    Gate { place: i64 },
+}
+
+/// Threads that hold or wait past the end of their thread-locals.
+static LATE: PlainMutex<Vec<Weak<Owner>>> = PlainMutex::new(Vec::new());
+
+struct OwnOwner(RefCell<Option<Arc<Owner>>>);
+
+impl Drop for OwnOwner {
+    fn drop(&mut self) {
+        if let Some(owner) = self.0.take()
+            && Arc::strong_count(&owner) > 1
+        {
+            LATE.lock().push(Arc::downgrade(&owner));
+        }
+    }
 }
 
 impl Owner {
     /// This thread.
     pub(crate) fn current() -> Arc<Self> {
         thread_local! {
-            static OWNER: RefCell<Option<Arc<Owner>>> = const { RefCell::new(None) };
+            static OWNER: OwnOwner = const { OwnOwner(RefCell::new(None)) };
         }
         let own = || Arc::new(Self::new());
-        // Past the end of its thread-locals a thread is another one each time.
-        OWNER.try_with(|owner| owner.borrow_mut().get_or_insert_with(own).clone()).unwrap_or_else(|_| own())
+        OWNER.try_with(|owner| owner.0.borrow_mut().get_or_insert_with(own).clone()).unwrap_or_else(|_| Self::late())
+    }
+
+    /// This thread, past the end of this thread-local: one that holds or waits is found again.
+    fn late() -> Arc<Self> {
+        let number = thread_number();
+        let mut late = LATE.lock();
+        late.retain(|owner| owner.strong_count() > 0);
+        let known = late.iter().filter_map(Weak::upgrade).find(|owner| owner.number == number);
+        known.unwrap_or_else(|| {
+            let owner = Arc::new(Self::new());
+            late.push(Arc::downgrade(&owner));
+            owner
+        })
     }
 
     /// What it waits for, if it does.
@@ -107,8 +135,8 @@ impl Party {
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) limit: u32,
-    /// The oldest first.
-    pub(crate) holders: Vec<Party>,
+    /// By mark.
+    pub(crate) holders: ByNumber<Party>,
     /// By ticket.
     pub(crate) waiting: BTreeMap<u64, Party>,
 }
@@ -119,7 +147,8 @@ impl Node {
         while let Some(entry) =
             self.waiting.first_entry().filter(|entry| first.is_none_or(|first| *entry.key() < first))
         {
-            self.holders.push(entry.remove().holds_from_now());
+            let party = entry.remove().holds_from_now();
+            self.holders.insert(party.mark, party);
         }
     }
 }
@@ -142,11 +171,14 @@ pub(crate) struct KeptOutParty {
 }
 
 /// The keys of one shard, by slot id.
-type Shard = CachePadded<Mutex<HashMap<u64, Node, BuildHasherDefault<IdHasher>>>>;
+type Shard = CachePadded<Mutex<ByNumber<Node>>>;
 
-/// Spreads slot ids, which nobody outside chooses, over all bits: by a multiplication, as Knuth's multiplicative hashing does.
+/// By slot ids or marks, which nobody outside chooses.
+type ByNumber<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
+
+/// Spreads them over all bits: by a multiplication, as Knuth's multiplicative hashing does.
 #[derive(Default)]
-struct IdHasher(u64);
+pub(crate) struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, _: &[u8]) {
@@ -215,7 +247,10 @@ impl Tracking {
 
     /// Who holds a key, the oldest first.
     pub(crate) fn holders(&self, shard: usize, id: u64) -> Vec<HolderStatus> {
-        self.read(shard, id, |node| node.holders.iter().map(Party::status).collect()).unwrap_or_default()
+        let holders = |node: &Node| node.holders.values().map(Party::status).collect();
+        let mut holders: Vec<HolderStatus> = self.read(shard, id, holders).unwrap_or_default();
+        holders.sort_by_key(|holder| holder.since);
+        holders
     }
 
     /// Who holds all keys, the oldest first.
@@ -244,19 +279,19 @@ impl Tracking {
     /// A request took its permits at once. Returns its mark.
     pub(crate) fn hold(&self, shard: usize, id: u64, slot: SlotState, party: Party) -> u64 {
         let mark = party.mark;
-        self.change(shard, id, slot, |node| node.holders.push(party));
+        self.change(shard, id, slot, |node| node.holders.insert(mark, party));
         mark
     }
 
     /// A request queued.
     pub(crate) fn queue(self: &Arc<Self>, shard: usize, id: u64, slot: SlotState, ticket: u64, party: Party) {
-        self.waits_in_queue(shard, id, &party);
+        self.waits_in_queue(shard, id, ticket, &party);
         self.change(shard, id, slot, |node| node.waiting.insert(ticket, party));
     }
 
     /// A request is in the queue, or will be in a moment.
-    pub(crate) fn waits_in_queue(self: &Arc<Self>, shard: usize, id: u64, party: &Party) {
-        self.waits_in(WaitPlace::Key { shard, id }, party);
+    pub(crate) fn waits_in_queue(self: &Arc<Self>, shard: usize, id: u64, ticket: u64, party: &Party) {
+        self.waits_in(WaitPlace::Key { shard, id, ticket }, party);
     }
 
     /// A request left the queue.
@@ -271,13 +306,13 @@ impl Tracking {
 
     /// A hold was given back.
     pub(crate) fn release(&self, shard: usize, id: u64, slot: SlotState, mark: u64) {
-        self.change(shard, id, slot, |node| node.holders.retain(|party| party.mark != mark));
+        self.change(shard, id, slot, |node| node.holders.remove(&mark));
     }
 
     /// A hold has become one of so many permits.
     pub(crate) fn convert(&self, shard: usize, id: u64, slot: SlotState, mark: u64, permits: u32) {
         self.change(shard, id, slot, |node| {
-            if let Some(party) = node.holders.iter_mut().find(|party| party.mark == mark) {
+            if let Some(party) = node.holders.get_mut(&mark) {
                 party.permits = permits;
             }
         });
@@ -297,7 +332,7 @@ impl Tracking {
 
     /// A request waits for all keys.
     pub(crate) fn queue_for_all(self: &Arc<Self>, place: i64, mode: Mode, party: Party) {
-        self.waits_in(WaitPlace::Gate, &party);
+        self.waits_in(WaitPlace::Gate { place }, &party);
         self.all.lock().waiting.insert(place, (mode, party));
     }
 
@@ -323,7 +358,7 @@ impl Tracking {
 
     /// A keyed request is kept out.
     pub(crate) fn keep_out(self: &Arc<Self>, number: i64, mode: Mode, party: Party, holds: bool) {
-        self.waits_in(WaitPlace::Gate, &party);
+        self.waits_in(WaitPlace::Gate { place: number }, &party);
         self.all.lock().kept_out.insert(number, KeptOutParty { mode, party, holds });
     }
 

@@ -419,7 +419,9 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                                 }
                                 LetIn::Queued { id, ticket } => {
                                     // It may have been about to give up at the gate, and does not: it waits on.
-                                    one_wait.track(|tracking, party| tracking.waits_in_queue(shard, id, &party));
+                                    one_wait.track(|tracking, party| {
+                                        tracking.waits_in_queue(shard, id, ticket.number(), &party)
+                                    });
                                     Err(Refused::Queued { id, ticket, one_wait: *one_wait })
                                 }
                                 LetIn::Again => continue,
@@ -452,7 +454,11 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                     let has_it = |table: u64| notes::holds(table, id) || notes::holdings(table).reads_all;
                     noted = Some((id, self.gates().is_some_and(|gates| has_it(gates.table))));
                 }
-                Err(Refused::OwnHold) => return Err(self.own_hold(ask)),
+                Err(Refused::OwnHold) => {
+                    // First: an error that is about to be returned would leak if this panicked.
+                    drop(owned);
+                    return Err(self.own_hold(ask));
+                }
                 Err(Refused::OverLimit { limit }) => return Err(over_limit(limit)),
                 Err(Refused::Busy) => return Err(AcquireError::Busy),
                 Err(Refused::QueueFull) => return Err(AcquireError::QueueFull),

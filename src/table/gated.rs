@@ -94,6 +94,9 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
         }
         let holdings = notes::holdings(gates.table);
         if holdings.forbid(mode) {
+            drop(gate);
+            // Before there is an error: one that is about to be returned would leak if this panicked.
+            drop(key);
             return Err(self.under_own_hold(ask));
         }
         if !gate.keeps_out(mode, holdings, || self.is_awaited(gates)) {
@@ -103,6 +106,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
             // It would wait here first, and then for itself.
             let id = self.id_of_hash(hash, |stored| same(stored, &key));
             if id.is_some_and(|id| notes::holds(gates.table, id)) {
+                drop(gate);
+                drop(key);
                 return Err(self.own_hold(ask));
             }
         }

@@ -33,7 +33,7 @@ pub(super) struct OneWait<'a> {
     pub(super) looks_out: bool,
     location: &'static Location<'static>,
     /// Where owners are tracked.
-    tracked: Option<Tracked<'a>>,
+    tracked: Option<Box<Tracked<'a>>>,
     /// When it warns, if it does.
     #[cfg(feature = "tracing")]
     pub(super) schedule: Cell<Option<Schedule>>,
@@ -54,7 +54,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         let tracked = self.tracking.as_ref().map(|tracking| {
             let party = ask.party(since);
             let outer = party.owner.waits_for();
-            Tracked { tracking, party, outer }
+            Box::new(Tracked { tracking, party, outer })
         });
         OneWait {
             counters: &self.counters,
@@ -85,7 +85,7 @@ impl OneWait<'_> {
 
     /// Tells the account of owners where the request waits, if there is one. In the critical section in which it is queued.
     pub(super) fn track(&self, tell: impl FnOnce(&Arc<Tracking>, Party)) {
-        if let Some(Tracked { tracking, party, .. }) = &self.tracked {
+        if let Some(Tracked { tracking, party, .. }) = self.tracked.as_deref() {
             tell(tracking, party.clone());
         }
     }
@@ -106,7 +106,7 @@ impl OneWait<'_> {
 
     /// The deadlock that this wait is in, if it is and the table looks for them. With no lock held.
     fn deadlock(&self) -> Option<Deadlock> {
-        let Tracked { tracking, party, .. } = self.tracked.as_ref().filter(|tracked| tracked.tracking.detects)?;
+        let Tracked { tracking, party, .. } = self.tracked.as_deref().filter(|tracked| tracked.tracking.detects)?;
         let threads = deadlock::ring(party)?;
         Some(Deadlock::of_ring(threads, &tracking.about, self.location))
     }
@@ -122,7 +122,7 @@ impl Deref for OneWait<'_> {
 
 impl Drop for OneWait<'_> {
     fn drop(&mut self) {
-        if let Some(Tracked { party, outer, .. }) = &mut self.tracked {
+        if let Some(Tracked { party, outer, .. }) = self.tracked.as_deref_mut() {
             let mut waits = party.owner.waits.lock();
             // Else it is the outer wait's already: its request was let in at the gate meanwhile.
             if waits.as_ref().is_none_or(|waits| waits.mark == party.mark) {

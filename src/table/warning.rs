@@ -78,7 +78,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         }
         let holders = self.tracking.as_ref().map(|tracking| {
             let mut oldest = Oldest::default();
-            tracking.read(index, hold.id, |node| node.holders.iter().for_each(|party| oldest.add(party)));
+            tracking.read(index, hold.id, |node| node.holders.values().for_each(|party| oldest.add(party)));
             oldest
         });
         Some(Obstacle {
@@ -126,7 +126,7 @@ impl<K, S, C: Content> Table<K, S, C> {
         if let (Some(tracking), Some(oldest)) = (&self.tracking, &mut obstacle.holders) {
             let is_in_the_way = |party: &&Party| Mode::of_weight(party.permits).conflicts(mode);
             tracking.for_each(|_, _, node| {
-                node.holders.iter().filter(is_in_the_way).for_each(|party| oldest.add(party));
+                node.holders.values().filter(is_in_the_way).for_each(|party| oldest.add(party));
             });
         }
         Some(obstacle)

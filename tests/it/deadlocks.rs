@@ -1,7 +1,9 @@
 //! Deadlocks over tables of all types: permits, limits that change; who is told, and how.
 
+use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedMutex, KeyedRwLock, Options, Wait};
@@ -459,4 +461,67 @@ fn is_told_last(values: &KeyedMutex<u32, u32>, locks: &KeyedLock<u32>, told: &To
         drop(held);
         is_told
     })
+}
+
+/// The account of owners outlives the thread-locals of its thread.
+#[test]
+fn destructors_of_thread_locals_are_seen() {
+    struct Locks {
+        own: u32,
+        locks: Arc<KeyedLock<u32>>,
+        meets: Arc<Barrier>,
+        told: Arc<AtomicUsize>,
+    }
+    impl Drop for Locks {
+        fn drop(&mut self) {
+            let _held = self.locks.lock(&self.own);
+            self.meets.meet();
+            let result = self.locks.lock_with(&(3 - self.own), Wait::forever()).map(drop);
+            self.told.fetch_add(usize::from(result.is_err()), Ordering::Relaxed);
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<Locks>> = const { RefCell::new(None) };
+    }
+    watched(|| {
+        let locks = Arc::new(KeyedLock::with_options(detecting()));
+        let (meets, told) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+        let threads = [1, 2].map(|own| {
+            let last = Locks { own, locks: Arc::clone(&locks), meets: Arc::clone(&meets), told: Arc::clone(&told) };
+            std::thread::spawn(move || {
+                // Before the library's own thread-locals, which so are gone first.
+                LAST.set(Some(last));
+                LAST.with_borrow(|last| last.as_ref().unwrap().locks.with_key(&9, || ()));
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// A report names each hold that a lock over every key waits for.
+#[test]
+fn the_report_names_every_hold_that_is_in_the_way() {
+    watched(|| {
+        let (files, locks, told) = (
+            KeyedRwLock::<u32>::with_options(detecting()),
+            KeyedLock::<u32>::with_options(detecting()),
+            Told::default(),
+        );
+        threads(|scope| {
+            let held = (files.read(&1), files.read(&2));
+            scope.spawn(|| {
+                let _held = locks.lock(&1);
+                told.note(files.write_all_with(Wait::forever()));
+            });
+            until(|| elsewhere(|| files.try_read(&3).is_none()));
+            let result = locks.lock_with(&1, Wait::forever());
+            if let Err(AcquireError::WouldDeadlock(report)) = &result {
+                assert_eq!(report.threads()[0].holds.len(), 2, "{report}");
+            }
+            told.note(result);
+            drop(held);
+        });
+        assert_eq!(told.times(), 1);
+    });
 }

@@ -174,7 +174,7 @@ fn who_is_kept_out_by_one_that_waits_is_in_the_ring() {
                     let [own, all, other] = report.threads() else { panic!("{report}") };
                     assert_eq!((own.waits_for.key, own.waits_for.every_key), (None, false));
                     assert_eq!((all.waits_for.key, all.waits_for.every_key), (None, true));
-                    assert_eq!((all.holds.len(), other.holds.len(), own.holds.len()), (0, 1, 1));
+                    assert_eq!((all.holds.len(), other.holds.len(), own.holds.len()), (0, 2, 1));
                     assert_eq!(other.holds[0].table.as_deref(), Some("files"));
                     let text = report.to_string();
                     assert!(text.contains("waits for a key to write of KeyedRwLock \"files\""), "{text}");
