@@ -284,7 +284,9 @@ fn is_stuck(place: usize, members: &[(&DeadlockedThread, Waited)]) -> bool {
     // In the queue of its key it or one in front of it does not fit.
     if report.waits_for.key.is_some() {
         let in_front = |other: &&(&DeadlockedThread, Waited)| {
-            other.1.asks.is_of_key(ask) && other.0.waits_for.since <= report.waits_for.since
+            // Who was kept out at the gate first has waited for longer than some who are in front of it.
+            let came_first = ask.table() > 2 || other.0.waits_for.since <= report.waits_for.since;
+            other.1.asks.is_of_key(ask) && came_first
         };
         return !fits(ask) || others().filter(in_front).any(|(_, other)| !fits(other.asks));
     }
