@@ -40,7 +40,7 @@ pub(crate) fn ring(party: &Party) -> Option<Vec<DeadlockedThread>> {
 }
 
 fn find(party: &Party) -> Option<Ring> {
-    let mut found = Found::default();
+    let mut found = Found { asks: party.owner.waits_for(), ..Found::default() };
     found.follow(Arc::clone(&party.owner));
     // Who only waits for others that are in a ring need not give way: one of them does.
     let deadlock = found.graph.deadlock_of(party.owner.number).filter(|deadlock| deadlock.is_part)?;
@@ -50,6 +50,8 @@ fn find(party: &Party) -> Option<Ring> {
 /// Who holds what, and who waits for what, as far as it is in the way of one thread.
 #[derive(Default)]
 struct Found {
+    /// What the thread waits for of which all this is in the way.
+    asks: Option<WaitsFor>,
     graph: Graph,
     /// Beside `graph.queues`.
     keys: Vec<Key>,
@@ -171,7 +173,7 @@ impl Found {
 
     /// Collects what somebody waits for who waits at a gate. Who that is.
     fn gate(&mut self, waits_for: &WaitsFor) -> Vec<Arc<Owner>> {
-        let Some((party, every_key, bars)) = bars(waits_for) else { return Vec::new() };
+        let Some((party, every_key, bars)) = bars(waits_for, self.asks.as_ref()) else { return Vec::new() };
         let owners: Vec<Arc<Owner>> = bars.iter().map(|bar| bar.party.owner.clone()).collect();
         if owners.iter().all(|owner| owner.waits_for().is_none()) {
             return Vec::new();
@@ -220,7 +222,7 @@ impl Found {
 }
 
 /// What a request waits for that waits at a gate; and whether it is for all keys.
-fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
+fn bars(waits_for: &WaitsFor, asks: Option<&WaitsFor>) -> Option<(Party, bool, Vec<Bar>)> {
     let tracking = &waits_for.tracking;
     let mut bars = Vec::new();
     let (party, wanted) = tracking.read_all(|all| {
@@ -240,7 +242,15 @@ fn bars(waits_for: &WaitsFor) -> Option<(Party, bool, Vec<Bar>)> {
         };
         bars.extend(last.map(|party| Bar { party: party.clone(), at: At::Waits }));
         if let Wanted::AllKeys(wanted) = wanted {
-            // Those of one mode wait for the same holds over all keys; and for requests in front of this one too.
+            // Those of one mode wait for the same holds over all keys; and for requests in front of this one too. But the one of
+            // whom we want to know whether it is part of the ring is not to be hidden by another, which may be gone in a moment.
+            let asks = asks.filter(|asks| Arc::ptr_eq(&asks.tracking, tracking)).and_then(|asks| all.find(asks));
+            if let Some((party, Wanted::Key { mode, .. }, number)) = asks
+                && number < place
+                && mode.conflicts(wanted)
+            {
+                bars.push(Bar { party: party.clone(), at: At::Waits });
+            }
             for mode in Mode::BOTH.into_iter().filter(|mode| mode.conflicts(wanted)) {
                 let kept_out = all.kept_out.range(..place).filter(|(_, kept_out)| kept_out.mode == mode);
                 let first = kept_out.map(|(_, kept_out)| &kept_out.party).find(waits);
@@ -330,18 +340,18 @@ struct Hold {
 }
 
 impl Wait {
-    fn is_there(&self) -> bool {
+    fn is_there(&self, asks: Option<&WaitsFor>) -> bool {
         let WaitsFor { tracking, place, mark } = &self.waits_for;
         if self.party.owner.waits_for().is_none_or(|waits_for| waits_for.mark != *mark) {
             return false;
         }
         match *place {
-            WaitPlace::Key { shard, id, .. } => {
-                let waits = |node: &Node| node.waiting.values().any(|party| party.mark == *mark);
+            WaitPlace::Key { shard, id, ticket } => {
+                let waits = |node: &Node| node.waiting.get(&ticket).is_some_and(|party| party.mark == *mark);
                 tracking.read(shard, id, waits).unwrap_or(false)
             }
             // It may have come to pass what it waited for.
-            WaitPlace::Gate { .. } => bars(&self.waits_for)
+            WaitPlace::Gate { .. } => bars(&self.waits_for, asks)
                 .is_some_and(|(_, _, bars)| bars.iter().any(|bar| Some(bar.party.mark) == self.bar)),
         }
     }
@@ -367,7 +377,8 @@ impl Hold {
 impl Ring {
     /// Whether all of it is still there.
     fn is_there(&self) -> bool {
-        self.waits.iter().all(Wait::is_there) && self.holds.iter().all(Hold::is_there)
+        let asks = self.waits.first().map(|wait| &wait.waits_for);
+        self.waits.iter().all(|wait| wait.is_there(asks)) && self.holds.iter().all(Hold::is_there)
     }
 
     fn report(&self) -> Vec<DeadlockedThread> {
