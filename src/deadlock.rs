@@ -6,6 +6,9 @@
 //! its own, and what is there both times was there all the time between. While a thread waits it holds what it holds; so
 //! if the whole ring was there at one moment, it stays.
 //!
+//! None is missed: whoever of a ring begins to wait last finds the others waiting, and all that they wait for of each other. What
+//! comes and goes beside them makes the look longer, no more.
+//!
 //! Whoever comes to be in a ring without asking for anything (because a limit fell, or because a request that was kept out
 //! at a gate came to its key) is rung, and looks again.
 
@@ -40,11 +43,16 @@ pub(crate) fn ring(party: &Party) -> Option<Vec<DeadlockedThread>> {
 }
 
 fn find(party: &Party) -> Option<Ring> {
-    let mut found = Found { asks: party.owner.waits_for(), ..Found::default() };
-    found.follow(Arc::clone(&party.owner));
-    // Who only waits for others that are in a ring need not give way: one of them does.
-    let deadlock = found.graph.deadlock_of(party.owner.number).filter(|deadlock| deadlock.is_part)?;
-    found.ring(&deadlock.threads)
+    loop {
+        let mut found = Found { asks: party.owner.waits_for(), ..Found::default() };
+        found.follow(Arc::clone(&party.owner));
+        // Who only waits for others that are in a ring need not give way: one of them does.
+        match found.graph.deadlock_of(party.owner.number).filter(|deadlock| deadlock.is_part) {
+            Some(deadlock) => return found.ring(&deadlock.threads),
+            None if found.stand_ins.iter().all(StandIn::is_there) => return None,
+            None => {}
+        }
+    }
 }
 
 /// Who holds what, and who waits for what, as far as it is in the way of one thread.
@@ -58,6 +66,18 @@ struct Found {
     /// Beside `graph.barred`, what each waits for, in the same order.
     bars: Vec<Vec<Bar>>,
     waits: HashMap<Thread, Wait>,
+    stand_ins: Vec<StandIn>,
+}
+
+/// A request that waits at a gate, of several of which it is enough to follow one. If that one has left before it was followed, the
+/// others were not seen.
+struct StandIn(WaitsFor);
+
+impl StandIn {
+    /// Whether it waited all the time.
+    fn is_there(&self) -> bool {
+        self.0.tracking.read_all(|all| all.find(&self.0).is_some_and(|(party, ..)| party.waits()))
+    }
 }
 
 /// A key that somebody waits for.
@@ -80,8 +100,21 @@ struct Bar {
 #[derive(Clone, Copy)]
 enum At {
     HoldsAllKeys,
-    HoldsKey { shard: usize, id: u64 },
-    Waits,
+    HoldsKey {
+        shard: usize,
+        id: u64,
+    },
+    WaitsForKey,
+    /// In this place; as the [stand-in](StandIn) of others.
+    WaitsAtGate {
+        place: i64,
+    },
+}
+
+impl At {
+    fn waits(self) -> bool {
+        matches!(self, Self::WaitsForKey | Self::WaitsAtGate { .. })
+    }
 }
 
 #[derive(Clone)]
@@ -160,7 +193,9 @@ impl Found {
 
     /// Notes that a request waits in a queue, if it does.
     fn waits_in(&mut self, place: usize, ticket: u64, party: Party) -> bool {
-        let Some(waits_for) = party.owner.waits_for().filter(|waits| waits.mark == party.mark) else { return false };
+        let Some(waits_for) = party.owner.waits_for().filter(|waits_for| waits_for.mark == party.mark) else {
+            return false;
+        };
         let thread = party.owner.number;
         if let Some(known) = self.waits.get(&thread) {
             // If elsewhere, it has gone on since, and looks for itself.
@@ -174,6 +209,12 @@ impl Found {
     /// Collects what somebody waits for who waits at a gate. Who that is.
     fn gate(&mut self, waits_for: &WaitsFor) -> Vec<Arc<Owner>> {
         let Some((party, every_key, bars)) = bars(waits_for, self.asks.as_ref()) else { return Vec::new() };
+        let stand_ins = bars.iter().filter_map(|bar| {
+            let At::WaitsAtGate { place } = bar.at else { return None };
+            let tracking = Arc::clone(&waits_for.tracking);
+            Some(StandIn(WaitsFor { tracking, place: WaitPlace::Gate { place }, mark: bar.party.mark }))
+        });
+        self.stand_ins.extend(stand_ins);
         let owners: Vec<Arc<Owner>> = bars.iter().map(|bar| bar.party.owner.clone()).collect();
         if owners.iter().all(|owner| owner.waits_for().is_none()) {
             return Vec::new();
@@ -211,7 +252,7 @@ impl Found {
             for bar in bars.into_iter().filter(|bar| members.contains(&bar.party.owner.number)) {
                 wait.bar.get_or_insert(bar.party.mark);
                 let is_known = |hold: &Hold| hold.party.mark == bar.party.mark;
-                if !matches!(bar.at, At::Waits) && !holds.iter().any(is_known) {
+                if !bar.at.waits() && !holds.iter().any(is_known) {
                     let tracking = Arc::clone(&wait.waits_for.tracking);
                     holds.push(Hold { tracking, at: bar.at, limit: None, party: bar.party });
                 }
@@ -230,17 +271,17 @@ fn bars(waits_for: &WaitsFor, asks: Option<&WaitsFor>) -> Option<(Party, bool, V
         for (_, party) in all.held.iter().filter(|(mode, _)| mode.conflicts(wanted.mode())) {
             bars.push(Bar { party: party.clone(), at: At::HoldsAllKeys });
         }
-        let in_front = all.waiting.range(..place).map(|(_, (mode, party))| (*mode, party));
-        let in_front_of_all = in_front.clone().rev().filter(|(mode, _)| wanted.waits_behind(*mode));
-        let in_front =
-            in_front.take_while(|(mode, _)| !wanted.passes_from(*mode)).filter(|(mode, _)| wanted.waits_behind(*mode));
+        let in_front = all.waiting.range(..place).map(|(place, (mode, party))| (*place, *mode, party));
+        let mut in_front_of_all = in_front.clone().rev().filter(|(_, mode, _)| wanted.waits_behind(*mode));
+        let in_front = in_front.take_while(|(_, mode, _)| !wanted.passes_from(*mode));
+        let in_front = in_front.filter(|(_, mode, _)| wanted.waits_behind(*mode));
         // The last of them waits behind those in front of it.
-        let waits = |party: &&Party| party.owner.waits_for().is_some_and(|waits_for| waits_for.mark == party.mark);
+        let waits = |(_, _, party): &(i64, Mode, &Party)| party.waits();
         let last = match wanted {
-            Wanted::Key { holds: true, .. } => in_front.map(|(_, party)| party).filter(waits).last(),
-            _ => in_front_of_all.map(|(_, party)| party).find(waits),
+            Wanted::Key { holds: true, .. } => in_front.filter(waits).last(),
+            _ => in_front_of_all.find(waits),
         };
-        bars.extend(last.map(|party| Bar { party: party.clone(), at: At::Waits }));
+        bars.extend(last.map(|(place, _, party)| Bar { party: party.clone(), at: At::WaitsAtGate { place } }));
         if let Wanted::AllKeys(wanted) = wanted {
             // Those of one mode wait for the same holds over all keys; and for requests in front of this one too. But the one of
             // whom we want to know whether it is part of the ring is not to be hidden by another, which may be gone in a moment.
@@ -249,12 +290,12 @@ fn bars(waits_for: &WaitsFor, asks: Option<&WaitsFor>) -> Option<(Party, bool, V
                 && number < place
                 && mode.conflicts(wanted)
             {
-                bars.push(Bar { party: party.clone(), at: At::Waits });
+                bars.push(Bar { party: party.clone(), at: At::WaitsAtGate { place: number } });
             }
             for mode in Mode::BOTH.into_iter().filter(|mode| mode.conflicts(wanted)) {
                 let kept_out = all.kept_out.range(..place).filter(|(_, kept_out)| kept_out.mode == mode);
-                let first = kept_out.map(|(_, kept_out)| &kept_out.party).find(waits);
-                bars.extend(first.map(|party| Bar { party: party.clone(), at: At::Waits }));
+                let first = kept_out.map(|(number, kept_out)| (*number, mode, &kept_out.party)).find(waits);
+                bars.extend(first.map(|(place, _, party)| Bar { party: party.clone(), at: At::WaitsAtGate { place } }));
             }
         }
         Some((party.clone(), wanted))
@@ -263,12 +304,12 @@ fn bars(waits_for: &WaitsFor, asks: Option<&WaitsFor>) -> Option<(Party, bool, V
         let conflicts = |party: &&Party| Mode::of_weight(party.permits).conflicts(wanted);
         tracking.for_each(|shard, id, node| {
             let holds = node.holders.values().filter(conflicts).map(|party| (party, At::HoldsKey { shard, id }));
-            let waits = node.waiting.values().filter(conflicts).map(|party| (party, At::Waits));
+            let waits = node.waiting.values().filter(conflicts).map(|party| (party, At::WaitsForKey));
             bars.extend(holds.chain(waits).map(|(party, at)| Bar { party: party.clone(), at }));
         });
     }
     let own = party.owner.number;
-    if matches!(wanted, Wanted::Key { holds: true, .. }) && bars.iter().any(|bar| matches!(bar.at, At::Waits)) {
+    if matches!(wanted, Wanted::Key { holds: true, .. }) && bars.iter().any(|bar| bar.at.waits()) {
         // It passes, if not yet, since a writer came to the queue of a key that it reads.
         let reads = |party: &Party| party.owner.number == own && !party.movable;
         let writes = |party: &Party| Mode::of_weight(party.permits) == Mode::Write;
@@ -276,9 +317,9 @@ fn bars(waits_for: &WaitsFor, asks: Option<&WaitsFor>) -> Option<(Party, bool, V
         tracking.for_each(|_, _, node| {
             passes |= node.waiting.values().any(writes) && node.holders.values().any(reads);
         });
-        bars.retain(|bar| !passes || !matches!(bar.at, At::Waits));
+        bars.retain(|bar| !passes || !bar.at.waits());
     }
-    bars.retain(|bar| bar.party.owner.number != own && (matches!(bar.at, At::Waits) || !bar.party.movable));
+    bars.retain(|bar| bar.party.owner.number != own && (bar.at.waits() || !bar.party.movable));
     Some((party, matches!(wanted, Wanted::AllKeys(_)), bars))
 }
 
@@ -342,7 +383,7 @@ struct Hold {
 impl Wait {
     fn is_there(&self, asks: Option<&WaitsFor>) -> bool {
         let WaitsFor { tracking, place, mark } = &self.waits_for;
-        if self.party.owner.waits_for().is_none_or(|waits_for| waits_for.mark != *mark) {
+        if !self.party.waits() {
             return false;
         }
         match *place {
@@ -369,7 +410,7 @@ impl Hold {
                 };
                 self.tracking.read(shard, id, holds).unwrap_or(false)
             }
-            At::Waits => true,
+            At::WaitsForKey | At::WaitsAtGate { .. } => true,
         }
     }
 }
@@ -400,7 +441,7 @@ impl Ring {
             let own = self.holds.iter().filter(|hold| hold.party.owner.number == party.owner.number);
             let holds = own.map(|hold| match hold.at {
                 At::HoldsKey { id, .. } => request(&hold.tracking, &hold.party, Some(number(id)), false),
-                At::HoldsAllKeys | At::Waits => request(&hold.tracking, &hold.party, None, true),
+                _ => request(&hold.tracking, &hold.party, None, true),
             });
             let (id, name) = (party.owner.thread.id(), party.owner.thread.name().map(str::to_owned));
             DeadlockedThread { id, name, waits_for, holds: holds.collect() }

@@ -125,6 +125,11 @@ impl Party {
         }
     }
 
+    /// Whether this request is what its thread waits for. Not, once that was told of a deadlock.
+    pub(crate) fn waits(&self) -> bool {
+        self.owner.waits.lock().as_ref().is_some_and(|waits_for| waits_for.mark == self.mark)
+    }
+
     pub(crate) fn holds_from_now(mut self) -> Self {
         self.since = now();
         self

@@ -1,12 +1,13 @@
 //! Rings that close, or come apart, while somebody looks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use perkey::{AcquireError, CancellationToken, KeyedSemaphore, Wait};
+use perkey::{AcquireError, CancellationToken, KeyedRwLock, KeyedSemaphore, Wait};
 
 use crate::support::{Barrier, Random, rounds, spin, threads, until, watched, watched_in_both_modes};
-use crate::tangles::{Told, detecting, files, locks, permits, slow};
+use crate::tangles::{Told, detecting, files, locks, permits, slow, wait_for_all};
 
 /// Two or more, each of whom asks for what the next has, all at once: one at least is told, and all finish.
 #[test]
@@ -141,6 +142,72 @@ fn a_member_gives_up_while_another_looks() {
         assert!(told.times() + gave_up.times() > 0);
         assert_eq!(locks.stats().deadlocks as usize, told.times());
         assert!(locks.is_empty());
+    });
+}
+
+/// In a ring one waits at the gate behind several requests for every key; all but one of them leave while another looks.
+#[test]
+fn those_in_front_at_the_gate_leave_while_another_looks() {
+    watched_in_both_modes(|fairness| {
+        let files = Arc::new(KeyedRwLock::with_options(detecting().fairness(fairness)));
+        let locks = locks();
+        let barrier = Barrier::new(5);
+        let token = parking_lot::Mutex::new(CancellationToken::new());
+        let (told, count) = (Told::default(), rounds(1_000));
+        threads(|scope| {
+            // Stays.
+            scope.spawn(|| {
+                for _ in 0..count {
+                    barrier.meet();
+                    told.note(files.write_all_with(Wait::forever()));
+                    barrier.meet();
+                }
+            });
+            // Leave.
+            for place in [1, 2] {
+                let (files, barrier, token, told) = (&files, &barrier, &token, &told);
+                scope.spawn(move || {
+                    for _ in 0..count {
+                        let wait = Wait::from(&*token.lock());
+                        barrier.meet();
+                        until(|| wait_for_all(files, place));
+                        match files.write_all_with(wait) {
+                            Err(AcquireError::Cancelled) => {}
+                            // Granted, if the ring is broken by now; or told, if it looked only now.
+                            result => {
+                                told.note(result);
+                            }
+                        }
+                        barrier.meet();
+                    }
+                });
+            }
+            // Waits behind them.
+            scope.spawn(|| {
+                for _ in 0..count {
+                    let held = locks.lock(&1);
+                    barrier.meet();
+                    until(|| wait_for_all(&files, 3));
+                    told.note(files.read_with(&2, Wait::forever()));
+                    drop(held);
+                    barrier.meet();
+                }
+            });
+            let mut random = Random::new(1);
+            for round in 0..count {
+                let held = files.read(&1);
+                barrier.meet();
+                until(|| files.snapshot().iter().any(|status| status.key == 2));
+                token.lock().cancel();
+                spin(random.below(2_000));
+                told.note(locks.lock_with(&1, Wait::forever()));
+                *token.lock() = CancellationToken::new();
+                drop(held);
+                barrier.meet();
+                assert!(told.times() > round, "nobody was told");
+            }
+        });
+        assert!(files.is_empty() && locks.is_empty());
     });
 }
 
