@@ -1,7 +1,7 @@
 //! Transfers that lock their accounts in a ring, and what `detect_deadlocks` says of it.
 //!
-//! Thread 1 locks account 1 and then asks for account 2, thread 2 locks account 2 and then asks for the next, and the last asks
-//! for account 1. Without the option all of them would wait for ever. With it the request that closes the ring is refused, and
+//! One thread locks account 101 and then asks for 102, another locks 102 and then asks for the next, and the last asks for 101.
+//! Without the option all of them would wait for ever. With it the request that closes the ring is refused, and
 //! told who waits for whom.
 //!
 //! ```text
@@ -43,10 +43,11 @@ fn transfers(threads: u32) -> Outcome {
     let each_has_one = Barrier::new(threads as usize);
     let outcome = Mutex::new(Outcome { refused: Vec::new(), done: 0 });
     thread::scope(|scope| {
-        for from in 1..=threads {
+        for place in 0..threads {
             let (accounts, each_has_one, outcome) = (&accounts, &each_has_one, &outcome);
+            // Not from 1 on: in the report that is how keys are numbered.
+            let (from, to) = (101 + place, 101 + (place + 1) % threads);
             let transfer = move || {
-                let to = from % threads + 1;
                 let first = accounts.lock(&from);
                 each_has_one.wait();
                 // `lock` would panic with the report.
@@ -60,7 +61,10 @@ fn transfers(threads: u32) -> Outcome {
                     Err(error) => unreachable!("a wait without a limit ended with: {error}"),
                 }
             };
-            thread::Builder::new().name(format!("transfer {from}")).spawn_scoped(scope, transfer).expect("a thread");
+            thread::Builder::new()
+                .name(format!("transfer from {from}"))
+                .spawn_scoped(scope, transfer)
+                .expect("a thread");
         }
     });
     outcome.into_inner().expect("nobody panicked")
@@ -69,7 +73,7 @@ fn transfers(threads: u32) -> Outcome {
 fn report(threads: u32, Outcome { refused, done }: &Outcome) -> String {
     let mut report = String::new();
     for (from, deadlock) in refused {
-        writeln!(report, "transfer {from} was refused: {deadlock}\n").expect("a String takes all");
+        writeln!(report, "The transfer from {from} was refused: {deadlock}\n").expect("a String takes all");
     }
     writeln!(report, "{done} of {threads} transfers were done, {} refused.", refused.len())
         .expect("a String takes all");
@@ -90,11 +94,11 @@ mod tests {
             assert_eq!(deadlock.threads().len(), threads as usize);
             let report = report(threads, &outcome);
             assert!(
-                report.starts_with(&format!("transfer {from} was refused: {threads} threads would wait")),
+                report.starts_with(&format!("The transfer from {from} was refused: {threads} threads would wait")),
                 "{report}"
             );
-            for number in 1..=threads {
-                assert!(report.contains(&format!("\n  thread \"transfer {number}\" waits for key ")), "{report}");
+            for number in 101..101 + threads {
+                assert!(report.contains(&format!("\n  thread \"transfer from {number}\" waits for key ")), "{report}");
             }
             assert!(
                 report.contains("KeyedLock \"accounts\", key type u32, at ") && report.contains("deadlock.rs:"),

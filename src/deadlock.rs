@@ -17,12 +17,13 @@ pub(crate) mod graph;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use self::graph::{Graph, Queue, Thread};
 use crate::mode::Mode;
 use crate::owners::tracked::{AllKeys, Node, Owner, Party, Tracking, WaitPlace, WaitsFor};
 use crate::report::{About, DeadlockedRequest, DeadlockedThread};
-use crate::sync::PlainMutex;
+use crate::sync::{PlainMutex, now};
 
 /// Held by who has found a ring, so that of two that close the same ring the second finds it broken.
 static ALONE: PlainMutex<()> = PlainMutex::new(());
@@ -30,10 +31,11 @@ static ALONE: PlainMutex<()> = PlainMutex::new(());
 /// The threads that wait for each other, if the one with this request is among them, which it is first; and from then on it
 /// counts as one that does not wait. To be called with no lock held.
 pub(crate) fn ring(party: &Party) -> Option<Vec<DeadlockedThread>> {
-    find(party)?;
+    let mut looks = Looks::default();
+    find(party, &mut looks)?;
     let _alone = ALONE.lock();
     loop {
-        let ring = find(party)?;
+        let ring = find(party, &mut looks)?;
         // If not, somebody has gone on.
         if ring.is_there() {
             *party.owner.waits.lock() = None;
@@ -42,24 +44,60 @@ pub(crate) fn ring(party: &Party) -> Option<Vec<DeadlockedThread>> {
     }
 }
 
-fn find(party: &Party) -> Option<Ring> {
+fn find(party: &Party, looks: &mut Looks) -> Option<Ring> {
     loop {
-        let mut found = Found { asks: party.owner.waits_for(), ..Found::default() };
+        let look = looks.next(party);
+        let mut found = Found::new(look);
         found.follow(Arc::clone(&party.owner));
         // Who only waits for others that are in a ring need not give way: one of them does.
         match found.graph.deadlock_of(party.owner.number).filter(|deadlock| deadlock.is_part) {
             Some(deadlock) => return found.ring(&deadlock.threads),
-            None if found.stand_ins.iter().all(StandIn::is_there) => return None,
+            None if found.stand_ins.iter().all(|stand_in| stand_in.is_there(look)) => return None,
             None => {}
         }
     }
 }
 
-/// Who holds what, and who waits for what, as far as it is in the way of one thread.
+/// The looks of one thread, of which each is for nothing if somebody who was seen leaves meanwhile.
 #[derive(Default)]
+struct Looks(u32);
+
+/// Whose waits count.
+#[derive(Clone, Copy)]
+struct Look {
+    /// The thread that asks.
+    asks: Thread,
+    /// Who gives up before this goes on, as far as it matters here.
+    leave_out_before: Option<Instant>,
+}
+
+impl Looks {
+    /// After a few, those who give up soon are left out: others may come and go in their place for ever, faster than one can look. A
+    /// ring of which they are part comes apart soon.
+    fn next(&mut self, party: &Party) -> Look {
+        self.0 += 1;
+        let leave_out_before = (self.0 > 3).then(|| now() + Duration::from_secs(1));
+        Look { asks: party.owner.number, leave_out_before }
+    }
+}
+
+impl Look {
+    /// What a thread waits for, if it does, and that counts.
+    fn waits_for(self, owner: &Owner) -> Option<WaitsFor> {
+        let waits_for = owner.waits_for()?;
+        let leaves = self.leave_out_before.zip(waits_for.until).is_some_and(|(before, until)| until < before);
+        (!leaves || owner.number == self.asks).then_some(waits_for)
+    }
+
+    /// What this request waits for, as long as it is what its thread waits for: not, once that was told of a deadlock.
+    fn waits(self, party: &Party) -> Option<WaitsFor> {
+        self.waits_for(&party.owner).filter(|waits_for| waits_for.mark == party.mark)
+    }
+}
+
+/// Who holds what, and who waits for what, as far as it is in the way of one thread.
 struct Found {
-    /// What the thread waits for of which all this is in the way.
-    asks: Option<WaitsFor>,
+    look: Look,
     graph: Graph,
     /// Beside `graph.queues`.
     keys: Vec<Key>,
@@ -75,8 +113,8 @@ struct StandIn(WaitsFor);
 
 impl StandIn {
     /// Whether it waited all the time.
-    fn is_there(&self) -> bool {
-        self.0.tracking.read_all(|all| all.find(&self.0).is_some_and(|(party, ..)| party.waits()))
+    fn is_there(&self, look: Look) -> bool {
+        self.0.tracking.read_all(|all| all.find(&self.0).is_some_and(|(party, ..)| look.waits(party).is_some()))
     }
 }
 
@@ -127,6 +165,11 @@ struct Wait {
 }
 
 impl Found {
+    fn new(look: Look) -> Self {
+        let (graph, waits) = (Graph::default(), HashMap::new());
+        Self { look, graph, keys: Vec::new(), bars: Vec::new(), waits, stand_ins: Vec::new() }
+    }
+
     /// Collects what is in the way of a thread, and in the way of that, and so on.
     fn follow(&mut self, owner: Arc<Owner>) {
         let mut seen = HashSet::from([owner.number]);
@@ -134,7 +177,7 @@ impl Found {
         let mut places: HashMap<u64, Option<usize>> = HashMap::new();
         let mut next = vec![owner];
         while let Some(owner) = next.pop() {
-            let Some(waits_for) = owner.waits_for() else { continue };
+            let Some(waits_for) = self.look.waits_for(&owner) else { continue };
             let in_the_way = match waits_for.place {
                 WaitPlace::Key { shard, id, ticket } => {
                     let known = places.get(&id).copied();
@@ -167,7 +210,7 @@ impl Found {
             let stays = node.holders.values().filter(|party| !party.movable);
             let holders: Vec<Arc<Owner>> = stays.map(|party| party.owner.clone()).collect();
             // Most keys are held by threads that run: whoever waits goes on some day.
-            if holders.iter().all(|owner| owner.waits_for().is_none()) {
+            if holders.iter().all(|owner| self.look.waits_for(owner).is_none()) {
                 return (None, Vec::new());
             }
             let held = |party: &Party| ((!party.movable).then_some(party.owner.number), party.permits);
@@ -193,9 +236,7 @@ impl Found {
 
     /// Notes that a request waits in a queue, if it does.
     fn waits_in(&mut self, place: usize, ticket: u64, party: Party) -> bool {
-        let Some(waits_for) = party.owner.waits_for().filter(|waits_for| waits_for.mark == party.mark) else {
-            return false;
-        };
+        let Some(waits_for) = self.look.waits(&party) else { return false };
         let thread = party.owner.number;
         if let Some(known) = self.waits.get(&thread) {
             // If elsewhere, it has gone on since, and looks for itself.
@@ -208,15 +249,15 @@ impl Found {
 
     /// Collects what somebody waits for who waits at a gate. Who that is.
     fn gate(&mut self, waits_for: &WaitsFor) -> Vec<Arc<Owner>> {
-        let Some((party, every_key, bars)) = bars(waits_for, self.asks.as_ref()) else { return Vec::new() };
+        let Some((party, every_key, bars)) = bars(waits_for, self.look) else { return Vec::new() };
         let stand_ins = bars.iter().filter_map(|bar| {
             let At::WaitsAtGate { place } = bar.at else { return None };
-            let tracking = Arc::clone(&waits_for.tracking);
-            Some(StandIn(WaitsFor { tracking, place: WaitPlace::Gate { place }, mark: bar.party.mark }))
+            let (tracking, mark, until) = (Arc::clone(&waits_for.tracking), bar.party.mark, bar.party.until);
+            Some(StandIn(WaitsFor { tracking, place: WaitPlace::Gate { place }, mark, until }))
         });
         self.stand_ins.extend(stand_ins);
         let owners: Vec<Arc<Owner>> = bars.iter().map(|bar| bar.party.owner.clone()).collect();
-        if owners.iter().all(|owner| owner.waits_for().is_none()) {
+        if owners.iter().all(|owner| self.look.waits_for(owner).is_none()) {
             return Vec::new();
         }
         let thread = party.owner.number;
@@ -258,12 +299,12 @@ impl Found {
                 }
             }
         }
-        Some(Ring { waits, holds })
+        Some(Ring { look: self.look, waits, holds })
     }
 }
 
 /// What a request waits for that waits at a gate; and whether it is for all keys.
-fn bars(waits_for: &WaitsFor, asks: Option<&WaitsFor>) -> Option<(Party, bool, Vec<Bar>)> {
+fn bars(waits_for: &WaitsFor, look: Look) -> Option<(Party, bool, Vec<Bar>)> {
     let tracking = &waits_for.tracking;
     let mut bars = Vec::new();
     let (party, wanted) = tracking.read_all(|all| {
@@ -276,22 +317,14 @@ fn bars(waits_for: &WaitsFor, asks: Option<&WaitsFor>) -> Option<(Party, bool, V
         let in_front = in_front.take_while(|(_, mode, _)| !wanted.passes_from(*mode));
         let in_front = in_front.filter(|(_, mode, _)| wanted.waits_behind(*mode));
         // The last of them waits behind those in front of it.
-        let waits = |(_, _, party): &(i64, Mode, &Party)| party.waits();
+        let waits = |(_, _, party): &(i64, Mode, &Party)| look.waits(party).is_some();
         let last = match wanted {
             Wanted::Key { holds: true, .. } => in_front.filter(waits).last(),
             _ => in_front_of_all.find(waits),
         };
         bars.extend(last.map(|(place, _, party)| Bar { party: party.clone(), at: At::WaitsAtGate { place } }));
         if let Wanted::AllKeys(wanted) = wanted {
-            // Those of one mode wait for the same holds over all keys; and for requests in front of this one too. But the one of
-            // whom we want to know whether it is part of the ring is not to be hidden by another, which may be gone in a moment.
-            let asks = asks.filter(|asks| Arc::ptr_eq(&asks.tracking, tracking)).and_then(|asks| all.find(asks));
-            if let Some((party, Wanted::Key { mode, .. }, number)) = asks
-                && number < place
-                && mode.conflicts(wanted)
-            {
-                bars.push(Bar { party: party.clone(), at: At::WaitsAtGate { place: number } });
-            }
+            // Those of one mode wait for the same holds over all keys; and for requests in front of this one too.
             for mode in Mode::BOTH.into_iter().filter(|mode| mode.conflicts(wanted)) {
                 let kept_out = all.kept_out.range(..place).filter(|(_, kept_out)| kept_out.mode == mode);
                 let first = kept_out.map(|(number, kept_out)| (*number, mode, &kept_out.party)).find(waits);
@@ -367,6 +400,7 @@ impl AllKeys {
 
 /// Threads that wait for each other, as it was found.
 struct Ring {
+    look: Look,
     waits: Vec<Wait>,
     /// What they wait for of each other's.
     holds: Vec<Hold>,
@@ -381,9 +415,9 @@ struct Hold {
 }
 
 impl Wait {
-    fn is_there(&self, asks: Option<&WaitsFor>) -> bool {
-        let WaitsFor { tracking, place, mark } = &self.waits_for;
-        if !self.party.waits() {
+    fn is_there(&self, look: Look) -> bool {
+        let WaitsFor { tracking, place, mark, .. } = &self.waits_for;
+        if look.waits(&self.party).is_none() {
             return false;
         }
         match *place {
@@ -392,7 +426,7 @@ impl Wait {
                 tracking.read(shard, id, waits).unwrap_or(false)
             }
             // It may have come to pass what it waited for.
-            WaitPlace::Gate { .. } => bars(&self.waits_for, asks)
+            WaitPlace::Gate { .. } => bars(&self.waits_for, look)
                 .is_some_and(|(_, _, bars)| bars.iter().any(|bar| Some(bar.party.mark) == self.bar)),
         }
     }
@@ -418,8 +452,7 @@ impl Hold {
 impl Ring {
     /// Whether all of it is still there.
     fn is_there(&self) -> bool {
-        let asks = self.waits.first().map(|wait| &wait.waits_for);
-        self.waits.iter().all(|wait| wait.is_there(asks)) && self.holds.iter().all(Hold::is_there)
+        self.waits.iter().all(|wait| wait.is_there(self.look)) && self.holds.iter().all(Hold::is_there)
     }
 
     fn report(&self) -> Vec<DeadlockedThread> {

@@ -124,8 +124,8 @@
 //! than you think it should.
 //!
 //! **Do they wait for each other?** If the holders in the snapshot are waiters too, of another key or another table, it may be a
-//! deadlock. [`Options::detect_deadlocks`] finds it as it happens: the request that would close the ring panics, gives `None`, or
-//! fails with [`AcquireError::WouldDeadlock`], and [`Deadlock`] names all threads of the ring, what they hold and what they wait for.
+//! deadlock. [`Options::detect_deadlocks`] finds it as it happens: one request of the ring panics, gives `None`, or fails
+//! with [`AcquireError::WouldDeadlock`], and [`Deadlock`] names all threads of the ring, what they hold and what they wait for.
 //! Then take keys in one order, which `lock_keys` does for the keys of one table, or take the second key with a time limit
 //! while you hold the first.
 //!

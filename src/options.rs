@@ -260,40 +260,43 @@ impl<S> Options<S> {
         self
     }
 
-    /// Finds out when threads wait for each other in a ring, over all tables with this option. The request that closes the
-    /// ring is refused: with [`AcquireError::WouldDeadlock`](crate::AcquireError::WouldDeadlock), or a panic from the calls that
+    /// Finds out when threads wait for each other in a ring, over all tables with this option. One request of the ring is
+    /// refused: with [`AcquireError::WouldDeadlock`](crate::AcquireError::WouldDeadlock), or a panic from the calls that
     /// cannot fail, or `None` from those that give an `Option`; [`Deadlock`](crate::Deadlock) says who waits for what, and where.
     /// Default: false, only what a thread would wait for itself for is found. Implies [`track_owners`](Self::track_owners).
     ///
-    /// Looked for when a request is about to wait; and by those who wait already when a lower limit, or a lock over every key that
-    /// goes, may have closed a ring: one of them is refused then. Who waits with a time limit, or may be cancelled, counts as one who waits
-    /// for ever; among waits without either there is no false report. Two requests that close a ring at the same moment may not both
-    /// be refused: one is, and the other goes on. What is not seen: a wait for anything but a key of such a table, who has a
-    /// guard that may move to another thread (an `Arc` guard), and a wait in the middle of another one of the same thread (by what a
-    /// key's `Drop` does, or a subscriber of warnings).
+    /// Looked for when a request is about to wait: the one that closes the ring is refused, or another that came a moment before and
+    /// looks only now. Those who wait already look again when a lower limit, or a lock over every key that goes, may have closed a
+    /// ring. Who waits with a time limit, or may be cancelled, counts as one who waits for ever; among waits without either there is no
+    /// false report. What is not seen: a wait for anything but a key of such a table, who has a guard that may move to another thread
+    /// (an `Arc` guard), and a wait in the middle of another one of the same thread (by what a key's `Drop` does, or a subscriber of
+    /// warnings).
+    ///
+    /// A look costs the more the more there is in the way: it goes through what holders wait for, and their holders; where one of
+    /// them waits for every key of a table, through all holds of that table. Time limits and cancellation are noticed after it.
     ///
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::sync::Barrier;
+    /// use std::thread;
     /// use perkey::{AcquireError, KeyedLock, Options, Wait};
     ///
     /// let accounts = KeyedLock::<u32>::with_options(Options::new().name("accounts").detect_deadlocks(true));
-    /// let first = accounts.lock(&1);
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| {
-    ///         let _second = accounts.lock(&2);
-    ///         drop(accounts.lock(&1)); // waits for the other thread
-    ///     });
-    ///     while accounts.waiters(&1) == 0 {
-    ///         std::thread::yield_now();
-    ///     }
-    ///     // This would wait for that thread.
-    ///     let Err(AcquireError::WouldDeadlock(deadlock)) = accounts.lock_with(&2, Wait::forever()) else { panic!() };
-    ///     println!("{deadlock}");
-    ///     assert_eq!(deadlock.threads().len(), 2);
-    ///     drop(first);
+    /// let each_has_one = Barrier::new(2);
+    /// let transfer = |from: u32, to: u32| {
+    ///     let _first = accounts.lock(&from);
+    ///     each_has_one.wait();
+    ///     accounts.lock_with(&to, Wait::forever()).map(drop)
+    /// };
+    /// let (one, other) = thread::scope(|scope| {
+    ///     let other = scope.spawn(|| transfer(2, 1));
+    ///     (transfer(1, 2), other.join().unwrap())
     /// });
+    /// // One of them is refused, and gives back what it has; so the other goes on.
+    /// let Err(AcquireError::WouldDeadlock(deadlock)) = one.and(other) else { panic!() };
+    /// println!("{deadlock}");
+    /// assert_eq!(deadlock.threads().len(), 2);
     /// ```
     #[must_use]
     pub fn detect_deadlocks(mut self, detect_deadlocks: bool) -> Self {

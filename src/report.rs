@@ -88,8 +88,8 @@ pub struct DeadlockedThread {
     pub name: Option<String>,
     /// What it waits for.
     pub waits_for: DeadlockedRequest,
-    /// What it holds that others of these threads, or it itself, wait for. Empty for one that is only in front of another in a
-    /// queue.
+    /// What it holds that others of these threads, or it itself, wait for. Empty for one that is only in front of another: in the
+    /// queue of a key, or among those who wait for every key and those whom they keep out.
     pub holds: Vec<DeadlockedRequest>,
 }
 
@@ -114,7 +114,8 @@ pub struct DeadlockedRequest {
     /// The type of the table's keys, as [`std::any::type_name`] gives it.
     pub key_type: &'static str,
     /// Which key: the keys of one [`Deadlock`] are numbered from 1 on, because a key itself need not be printable. `None` for every
-    /// key, and for a key that nobody holds yet, because a lock over every key keeps all out.
+    /// key, and for a request that a lock over every key keeps out: its key is not looked up before it is let in, so it may be one
+    /// that has a number elsewhere in the report.
     pub key: Option<usize>,
     /// Whether it is for every key.
     pub every_key: bool,

@@ -37,6 +37,8 @@ pub(crate) struct WaitsFor {
     pub(crate) place: WaitPlace,
     /// Of the request.
     pub(crate) mark: u64,
+    /// When the thread gives up, if it will.
+    pub(crate) until: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
@@ -104,6 +106,8 @@ pub(crate) struct Party {
     /// Whether the guard may move to another thread, so that nobody can tell who has it.
     pub(crate) movable: bool,
     pub(crate) permits: u32,
+    /// When it gives up, if it waits with a time limit.
+    pub(crate) until: Option<Instant>,
     /// When it began to wait; once it holds, since when.
     pub(crate) since: Instant,
     /// Where the call was made.
@@ -112,7 +116,7 @@ pub(crate) struct Party {
 
 impl Party {
     pub(crate) fn new(permits: u32, movable: bool, since: Instant, location: &'static Location<'static>) -> Self {
-        Self { mark: slot_id(), owner: Owner::current(), movable, permits, since, location }
+        Self { mark: slot_id(), owner: Owner::current(), movable, permits, until: None, since, location }
     }
 
     pub(crate) fn status(&self) -> HolderStatus {
@@ -123,11 +127,6 @@ impl Party {
             location: self.location,
             permits: self.permits as usize,
         }
-    }
-
-    /// Whether this request is what its thread waits for. Not, once that was told of a deadlock.
-    pub(crate) fn waits(&self) -> bool {
-        self.owner.waits.lock().as_ref().is_some_and(|waits_for| waits_for.mark == self.mark)
     }
 
     pub(crate) fn holds_from_now(mut self) -> Self {
@@ -331,7 +330,8 @@ impl Tracking {
     /// Of a table that does not look for deadlocks no wait is seen, so that its threads count as threads that run.
     fn waits_in(self: &Arc<Self>, place: WaitPlace, party: &Party) {
         if self.detects {
-            *party.owner.waits.lock() = Some(WaitsFor { tracking: Arc::clone(self), place, mark: party.mark });
+            let Party { mark, until, .. } = *party;
+            *party.owner.waits.lock() = Some(WaitsFor { tracking: Arc::clone(self), place, mark, until });
         }
     }
 

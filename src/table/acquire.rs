@@ -371,7 +371,8 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if ask.weight > slot.limit() {
                     return Refused::OverLimit { limit: slot.limit() };
                 }
-                if *deadline.get_or_insert_with(|| wait.deadline()) == Deadline::Passed {
+                let deadline = *deadline.get_or_insert_with(|| wait.deadline());
+                if deadline == Deadline::Passed {
                     return Refused::Busy;
                 }
                 if !wait.may_queue_behind(kept_out + slot.waiters()) {
@@ -380,7 +381,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 if round < looks && slot.waiters() == 0 && (!through || wait.limits_the_queue()) {
                     return Refused::LookAgain;
                 }
-                let mut one_wait = self.begin_wait(ask);
+                let mut one_wait = self.begin_wait(ask, deadline.instant());
                 one_wait.looks_out = looks_out && slot.waiters() == 0;
                 let ticket = slot.enqueue(self.fairness, request, one_wait.seat(), one_wait.since());
                 one_wait.track(|tracking, party| tracking.queue(shard, id, slot.state(), ticket.number(), party));

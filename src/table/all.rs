@@ -83,7 +83,7 @@ impl<K, S, C: Content> Table<K, S, C> {
             bells.ring();
             return Err(error);
         }
-        let one_wait = self.begin_wait(ask);
+        let one_wait = self.begin_wait(ask, deadline.instant());
         let mark = one_wait.mark();
         gate.wait(mode, place, one_wait.seat());
         one_wait.track(|tracking, party| tracking.queue_for_all(place, mode, party));

@@ -183,7 +183,7 @@ mod tests {
         let mut hold = table.acquire(&1, Ask { weight: 1, kind: Kind::Permit, location }).unwrap();
         hold.in_hand = Some(7);
         let (hash, id) = (hold.hash, hold.id());
-        let one_wait = table.begin_wait(Ask { weight: 1, kind: Kind::Permit, location });
+        let one_wait = table.begin_wait(Ask { weight: 1, kind: Kind::Permit, location }, None);
         let seat = one_wait.seat();
         let request = Request { weight: 1, owner: 0 };
         let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, request, seat, now()));

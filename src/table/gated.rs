@@ -122,7 +122,7 @@ impl<K, S: BuildHasher, C: Content> Table<K, S, C> {
                 return Err(AcquireError::QueueFull);
             }
         }
-        let one_wait = self.begin_wait(ask);
+        let one_wait = self.begin_wait(ask, deadline.instant());
         let seat = one_wait.seat();
         let request = KeptOut { hash, key, same, owner: ask.request().owner, seat, holds: holdings.any };
         let number = gate.keep_out(mode, request);

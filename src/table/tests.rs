@@ -53,7 +53,7 @@ fn with_a_last_waiter(
     let id = slot_id();
     let key = Stored { hash: HASH, id, key: Key { table, dropped_outside, drops } };
     let mut slot = Slot::held(2, REQUEST);
-    let one_wait = table_of_keys.begin_wait(Ask { weight, kind: Kind::Permit, location: Location::caller() });
+    let one_wait = table_of_keys.begin_wait(Ask { weight, kind: Kind::Permit, location: Location::caller() }, None);
     let seat = one_wait.seat();
     let ticket: Ticket = slot.enqueue(Fairness::Eventual, Request { weight, ..REQUEST }, seat, now());
     let shard = table_of_keys.map.determine_shard(HASH as usize);
@@ -113,7 +113,7 @@ fn a_waiter_that_unwinds_after_its_grant_leaves_the_value() {
     first.in_hand = Some("kept");
     let (hash, id) = (first.hash, first.id);
     let queue = || {
-        let one_wait = table.begin_wait(ask);
+        let one_wait = table.begin_wait(ask, None);
         let seat = one_wait.seat();
         let ticket = table.change(hash, id, |entry, _| entry.slot.enqueue(Fairness::Eventual, REQUEST, seat, now()));
         Queued { table: &table, hold: Hold::new(hash, id, 1, 0, None), ticket: Some(ticket), one_wait }

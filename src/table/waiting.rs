@@ -47,12 +47,12 @@ struct Tracked<'a> {
 }
 
 impl<K, S, C: Content> Table<K, S, C> {
-    /// Begins a wait. It can be done under a lock.
-    pub(super) fn begin_wait(&self, ask: Ask) -> OneWait<'_> {
+    /// Begins a wait that ends then, if it has a time limit. It can be done under a lock.
+    pub(super) fn begin_wait(&self, ask: Ask, until: Option<Instant>) -> OneWait<'_> {
         self.counters.contended();
         let since = now();
         let tracked = self.tracking.as_ref().map(|tracking| {
-            let party = ask.party(since);
+            let party = Party { until, ..ask.party(since) };
             let outer = party.owner.waits_for();
             Box::new(Tracked { tracking, party, outer })
         });

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use perkey::{AcquireError, CancellationToken, KeyedLock, KeyedMutex, KeyedRwLock, Options, Wait};
+use perkey::{
+    AcquireError, CancellationToken, Fairness, KeyedLock, KeyedMutex, KeyedRwLock, KeyedSemaphore, Options, Wait,
+};
 
 use crate::support::{Barrier, elsewhere, panic_message, rounds, threads, until, watched};
 use crate::tangles::{Told, detecting, files, locks, permits, ring, slow, values};
@@ -126,6 +128,42 @@ fn weights_decide_who_is_stuck() {
             drop(held);
         });
         assert!(told.times() <= 1);
+        assert!(hosts.is_empty() && locks.is_empty());
+    });
+}
+
+/// The first request of a queue fits, once a thread that runs gives its permits back; the second never does, so the third does
+/// not either.
+#[test]
+fn a_request_that_is_stuck_keeps_those_behind_it() {
+    watched(|| {
+        let (hosts, locks) =
+            (KeyedSemaphore::<u32>::with_limit_and_options(5, detecting().fairness(Fairness::Fifo)), locks());
+        let (told, ends) = (Told::default(), AtomicBool::new(false));
+        threads(|scope| {
+            let held = locks.lock(&1);
+            scope.spawn(|| {
+                let _permits = hosts.acquire_many(&1, 3, LONG).unwrap();
+                told.note(locks.lock_with(&1, Wait::forever()));
+            });
+            until(|| locks.waiters(&1) == 1);
+            let running = scope.spawn(|| {
+                let permits = hosts.acquire_many(&1, 2, LONG).unwrap();
+                until(|| ends.load(Ordering::Relaxed));
+                drop(permits);
+            });
+            until(|| hosts.available_permits(&1) == 0);
+            for (waiting, count) in [1, 3].into_iter().enumerate() {
+                let (hosts, told) = (&hosts, &told);
+                scope.spawn(move || told.note(hosts.acquire_many(&1, count, Wait::forever())));
+                until(|| hosts.waiters(&1) == waiting + 1);
+            }
+            let result = ring(hosts.acquire_many(&1, 1, Wait::forever()));
+            assert!(result.is_some() && !running.is_finished());
+            ends.store(true, Ordering::Relaxed);
+            drop(held);
+        });
+        assert_eq!(told.times(), 0);
         assert!(hosts.is_empty() && locks.is_empty());
     });
 }
@@ -290,14 +328,14 @@ fn a_limit_that_falls_closes_a_ring() {
     watched(|| {
         for size in [1, 2, 3, 8] {
             for _ in 0..rounds(20) {
-                let hosts = permits(3);
+                let hosts = permits(4);
                 let told = Told::default();
                 let (held, fell) = (Barrier::new(size + 2), AtomicBool::new(false));
                 threads(|scope| {
                     for member in 0..size {
                         let (hosts, told, held) = (&hosts, &told, &held);
                         scope.spawn(move || {
-                            // One of three; a thread that runs has another.
+                            // Two of four; a thread that runs has the others.
                             let _own = hosts.acquire_many(&(member as u32), 2, LONG).unwrap();
                             held.meet();
                             let next = (member + 1) % size;
@@ -305,14 +343,16 @@ fn a_limit_that_falls_closes_a_ring() {
                         });
                     }
                     scope.spawn(|| {
-                        let running: Vec<_> = (0..size).map(|key| hosts.acquire(&(key as u32))).collect();
+                        let running: Vec<_> =
+                            (0..size).map(|key| hosts.acquire_many(&(key as u32), 2, LONG).unwrap()).collect();
                         held.meet();
                         until(|| fell.load(Ordering::Relaxed));
                         drop(running);
                     });
                     held.meet();
-                    until(|| (0..size).all(|key| hosts.waiters(&(key as u32)) == 1) || told.times() > 0);
-                    hosts.set_limit(2);
+                    until(|| (0..size).all(|key| hosts.waiters(&(key as u32)) == 1));
+                    assert_eq!(told.times(), 0, "who runs gives two permits back");
+                    hosts.set_limit(3);
                     fell.store(true, Ordering::Relaxed);
                 });
                 assert_eq!(told.times(), 1, "of {size}");

@@ -211,6 +211,40 @@ fn those_in_front_at_the_gate_leave_while_another_looks() {
     });
 }
 
+/// A look takes long where many keys are held; meanwhile others come, and give up. It ends all the same.
+#[test]
+fn a_look_ends_while_others_come_and_go() {
+    watched(|| {
+        let files = files();
+        let (ends, held) = (AtomicBool::new(false), Barrier::new(2));
+        threads(|scope| {
+            scope.spawn(|| {
+                let _reads: Vec<_> = (1..rounds(20_000) as u32).map(|key| files.read(&key)).collect();
+                let _write = files.write(&0);
+                held.meet();
+                until(|| ends.load(Ordering::Relaxed));
+            });
+            held.meet();
+            for other in 0..6 {
+                let (files, ends) = (&files, &ends);
+                scope.spawn(move || {
+                    let mut random = Random::new(other as usize);
+                    // So it passes who waits to write every key, and is in front of that one.
+                    let _read = files.read(&(100_000 + other));
+                    while !ends.load(Ordering::Relaxed) {
+                        drop(files.try_read_all_for(Duration::from_micros(300 + random.below(500))));
+                    }
+                });
+            }
+            until(|| files.stats().timeouts > 20);
+            let error = files.write_all_with(Duration::from_millis(50)).unwrap_err();
+            assert_eq!(error, AcquireError::Timeout);
+            ends.store(true, Ordering::Relaxed);
+        });
+        assert!(files.is_empty());
+    });
+}
+
 /// Who gives back a permit was never stuck: it may be granted to a member while another looks, and nobody is to be told.
 #[test]
 fn a_member_is_granted_while_another_looks() {
