@@ -147,6 +147,9 @@
 //! `tracing`, off by default: `Options::warn_waiting_over`, warnings of waits that go on for long, as events of
 //! [tracing](https://docs.rs/tracing).
 //!
+//! `distributed`, off by default: the module `distributed`, the same calls beyond one process, with stores in memory and as lock files.
+//! `redis` adds a store in a Redis server.
+//!
 //! # Thread-locals, forks, async
 //!
 //! Keys can be locked in the destructors of thread-locals. Guards of one table may be dropped in any order. After a
@@ -157,6 +160,8 @@
 mod cancel;
 mod content;
 mod deadlock;
+#[cfg(all(feature = "distributed", not(loom)))]
+pub mod distributed;
 mod error;
 mod fault;
 mod gate;

@@ -194,6 +194,17 @@ impl Wait {
         }
     }
 
+    /// The same, with the time that is left of a wait that has begun.
+    #[cfg(feature = "distributed")]
+    pub(crate) fn ending(&self, deadline: Deadline) -> Self {
+        let time = match deadline {
+            Deadline::Passed => Time::AtMost(Duration::ZERO),
+            Deadline::At(instant) => Time::Until(instant),
+            Deadline::Never => Time::Forever,
+        };
+        Self { time, ..self.clone() }
+    }
+
     pub(crate) fn tokens(&self) -> impl Iterator<Item = &CancellationToken> {
         self.token.iter().chain(&self.more_tokens)
     }

@@ -1,0 +1,59 @@
+//! The store that the command line names.
+
+use std::sync::Arc;
+
+#[cfg(feature = "redis")]
+use perkey::distributed::RedisStore;
+use perkey::distributed::{FileStore, Store};
+
+/// The one place where a text becomes a store: another engine is another line, under the `cfg` of its cargo feature.
+pub(crate) fn open(text: &str) -> Result<Arc<dyn Store>, String> {
+    match text.split_once(':') {
+        Some(("file", "")) => Err("the store \"file:\" names no directory: give file:DIR".to_owned()),
+        Some(("file", directory)) => match FileStore::open(directory) {
+            Ok(store) => Ok(Arc::new(store)),
+            Err(error) => Err(format!("cannot open the store {text:?}: {error}")),
+        },
+        // The message does not show the URL, which can have a password in it.
+        #[cfg(feature = "redis")]
+        Some(("redis" | "rediss" | "redis+unix", _)) => match RedisStore::open(text) {
+            Ok(store) => Ok(Arc::new(store)),
+            Err(error) => Err(format!("cannot open the store: {error}")),
+        },
+        #[cfg(not(feature = "redis"))]
+        Some(("redis" | "rediss" | "redis+unix", _)) => Err(without("redis", text)),
+        _ => Err(format!(
+            "{text:?} is no store: give file:DIR (cargo feature `distributed`) or redis://HOST:PORT (cargo feature `redis`)"
+        )),
+    }
+}
+
+/// What is known, and was not built in.
+#[cfg(not(feature = "redis"))]
+fn without(feature: &str, text: &str) -> String {
+    format!("the store {text:?} needs the cargo feature `{feature}`: build with --features {feature}, or give file:DIR")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_store_is_named_with_the_ways_out() {
+        let message = |text| open(text).map(|store| store.describe()).unwrap_err();
+        for text in ["", "file", "tmp/locks", "nfs:x", "FILE:x"] {
+            let said = message(text);
+            assert!(said.starts_with(&format!("{text:?} is no store: give file:DIR")), "{said}");
+            assert!(said.contains("`redis`") && said.contains("`distributed`"), "{said}");
+        }
+        assert_eq!(message("file:"), "the store \"file:\" names no directory: give file:DIR");
+        let file = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert!(message(file).starts_with(&format!("cannot open the store {file:?}: ")), "{}", message(file));
+        let redis = message("redis:localhost");
+        let way_out = match cfg!(feature = "redis") {
+            true => "write redis://user:password@host",
+            false => "needs the cargo feature `redis`: build with --features redis",
+        };
+        assert!(redis.contains(way_out), "{redis}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Lock files: for the processes of one machine.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::record::Record;
+use super::error::StoreError;
+use super::name::Name;
+use super::patience::{Backoff, Patience};
+use super::random::random;
+use super::store::{Capabilities, Claim, Grant, Holder, Kind, OwnerId, Released, Renewal, Store};
+
+mod record;
+
+/// Locks as files in a directory, for the processes of one machine: held by an open file, which the system closes when its process
+/// ends, however it ends. So there are no leases here: [`ttl`](super::LeaseOptions::ttl) and
+/// [`renew`](super::LeaseOptions::renew) do nothing, and [`Lease::remaining`](super::Lease::remaining) is `None` without a
+/// [`max_hold`](super::LeaseOptions::max_hold).
+///
+/// **Promise**: correct on one machine and a local file system. Not over NFS or other network file systems, whose locks may be
+/// lost or local to each machine. A child process does not inherit a lock (files are closed when another program is started), but a
+/// `fork` without that shares it.
+///
+/// Each key has a file of its own, named by the key's [hash](Name::hash), and for a semaphore one for each permit. They are small, and
+/// stay; do not delete one while a process may use it: the next would lock another file of the same name. (A store that meets
+/// a deleted file notices, as long as it asks for the key only then.) Waiting is by polling, up to 20 ms apart, in no order.
+///
+/// The token is written to the disk with each grant, so that it rises even if the machine loses its power: that is most of what a
+/// grant costs.
+///
+/// # Examples
+///
+/// ```
+/// use perkey::distributed::{DistributedLock, FileStore};
+///
+/// # let directory = std::env::temp_dir().join(format!("perkey-doc-{}", std::process::id()));
+/// let jobs = DistributedLock::new(FileStore::open(&directory)?);
+/// let lease = jobs.lock("nightly-report")?;
+/// assert!(lease.is_held() && lease.remaining().is_none());
+/// # drop(lease);
+/// # std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FileStore {
+    directory: PathBuf,
+    /// What this store holds.
+    held: Mutex<HashMap<OwnerId, Slot>>,
+}
+
+/// A file that is locked.
+struct Slot {
+    file: File,
+    record: Record,
+}
+
+/// So often an attempt looks at a file that others only look at: who lists holders locks a file that is free, for a moment. If
+/// that one is stopped just then, this gives up after a second or so.
+const LOOKS: u32 = 10_000;
+const SHORTEST_POLL: Duration = Duration::from_micros(500);
+const LONGEST_POLL: Duration = Duration::from_millis(20);
+
+/// What an attempt found.
+enum Found {
+    Free(File),
+    Held,
+}
+
+impl FileStore {
+    /// Lock files in a directory, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made, or is none.
+    pub fn open(directory: impl AsRef<Path>) -> io::Result<Self> {
+        let directory = directory.as_ref();
+        fs::create_dir_all(directory)?;
+        Ok(Self { directory: directory.canonicalize()?, held: Mutex::default() })
+    }
+
+    /// The file of a lock, or of one permit.
+    fn path(&self, claim: &Claim, slot: u32) -> PathBuf {
+        let hash = claim.name().hash();
+        self.directory.join(match claim.kind() {
+            Kind::Lock => format!("{hash:016x}.lock"),
+            Kind::Permit { .. } => format!("{hash:016x}.{slot}.permit"),
+        })
+    }
+
+    fn error(&self, doing: &str, path: &Path, error: io::Error) -> StoreError {
+        let message = format!("cannot {doing} {}: {error}", path.display());
+        match error.kind() {
+            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => StoreError::transient(message).caused_by(error),
+            _ => StoreError::permanent(message).caused_by(error),
+        }
+    }
+
+    /// Locks a file if it is free.
+    fn try_lock(&self, path: &Path) -> Result<Found, StoreError> {
+        for _ in 0..LOOKS {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+            let file = file.map_err(|error| self.error("open", path, error))?;
+            match file.try_lock() {
+                Ok(()) if is_at(&file, path) => return Ok(Found::Free(file)),
+                // It was deleted between the two.
+                Ok(()) => continue,
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(self.error("lock", path, error)),
+            }
+            match file.try_lock_shared() {
+                // Only by those who look at it, as this one does now.
+                Ok(()) => drop(file),
+                Err(TryLockError::WouldBlock) => return Ok(Found::Held),
+                Err(TryLockError::Error(error)) => return Err(self.error("lock", path, error)),
+            }
+            thread::sleep(Duration::from_micros(50).mul_f64(1.0 + random() as u32 as f64 / f64::from(u32::MAX)));
+        }
+        Ok(Found::Held)
+    }
+
+    /// Takes the lock, or one of the permits, if one is free.
+    fn attempt(&self, claim: &Claim) -> Result<Option<Grant>, StoreError> {
+        let (name, limit) = (claim.name(), claim.limit());
+        let begin = (random() % u64::from(limit)) as u32;
+        for slot in (begin..limit).chain(0..begin) {
+            let path = self.path(claim, slot);
+            let Found::Free(file) = self.try_lock(&path)? else { continue };
+            let record = Record::read(&file, name).map_err(|error| self.error("read", &path, error))?;
+            if record.is_kept() {
+                continue;
+            }
+            let token = match claim.kind() {
+                Kind::Lock => record.token + 1,
+                Kind::Permit { .. } => self.next_token(name)?,
+            };
+            let record = record.granted(claim.owner(), token);
+            record.write(&file).map_err(|error| self.error("write", &path, error))?;
+            self.held.lock().insert(claim.owner(), Slot { file, record });
+            return Ok(Some(Grant::of_session(Some(token))));
+        }
+        Ok(None)
+    }
+
+    /// The next token of a semaphore: its permits share a counter, in a file of its own that is locked for a moment.
+    fn next_token(&self, name: &Name) -> Result<u64, StoreError> {
+        let path = self.directory.join(format!("{:016x}.tokens", name.hash()));
+        let counter = || {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+            file.lock()?;
+            let mut record = Record::read(&file, name)?;
+            record.token += 1;
+            record.write(&file)?;
+            Ok(record.token)
+        };
+        counter().map_err(|error| self.error("count in", &path, error))
+    }
+}
+
+impl Store for FileStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { leases: false, tokens: true, semaphores: true, lists_holders: true }
+    }
+
+    fn describe(&self) -> String {
+        format!("the lock files in {}", self.directory.display())
+    }
+
+    fn acquire(&self, claim: &Claim, _: Duration, patience: &Patience<'_>) -> Result<Option<Grant>, StoreError> {
+        let mut backoff = Backoff::new(SHORTEST_POLL, LONGEST_POLL);
+        loop {
+            if let Some(grant) = self.attempt(claim)? {
+                return Ok(Some(grant));
+            }
+            if !patience.pause(backoff.pause()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// There is nothing to renew: who has it has it.
+    fn renew(&self, claim: &Claim, ttl: Duration, _: Duration) -> Result<Renewal, StoreError> {
+        let term = super::store::Term { asked: std::time::Instant::now(), granted: ttl };
+        let is_held = self.held.lock().contains_key(&claim.owner());
+        Ok(if is_held { Renewal::Renewed(term) } else { Renewal::NotOwner })
+    }
+
+    fn release(&self, claim: &Claim, keep_for: Duration, _: Duration) -> Result<Released, StoreError> {
+        let Some(Slot { file, record }) = self.held.lock().remove(&claim.owner()) else {
+            return Ok(Released::NotOwner);
+        };
+        let record = record.kept(keep_for);
+        // Closing the file gives it back, also where this fails. But a child process that is just being started has it open too, until
+        // its program runs.
+        let written = record.write(&file);
+        let _ = file.unlock();
+        drop(file);
+        written.map(|()| Released::Freed).map_err(|error| self.error("write", &self.directory, error))
+    }
+
+    fn verify(&self, claim: &Claim, _: Duration) -> Result<bool, StoreError> {
+        let held = self.held.lock();
+        Ok(held.get(&claim.owner()).is_some_and(|slot| {
+            let slots = 0..claim.limit();
+            slots.into_iter().any(|number| is_at(&slot.file, &self.path(claim, number)))
+        }))
+    }
+
+    fn holders(&self, namespace: &str, prefix: &str) -> Result<Vec<Holder>, StoreError> {
+        let entries = fs::read_dir(&self.directory).map_err(|error| self.error("list", &self.directory, error))?;
+        let mut holders = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|error| self.error("list", &self.directory, error))?.path();
+            if !path.extension().is_some_and(|extension| extension == "lock" || extension == "permit") {
+                continue;
+            }
+            // Others may delete files; what cannot be read is not ours.
+            let Ok(file) = File::open(&path) else { continue };
+            let Ok(record) = Record::read_any(&file) else { continue };
+            if record.name.namespace() != namespace || !record.name.key().starts_with(prefix) {
+                continue;
+            }
+            // A record stays behind when its process is killed: only the lock says that it is held.
+            let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+            let owner = record.owner.filter(|_| is_held).map(|owner| owner.to_string());
+            if owner.is_some() || record.is_kept() {
+                let remaining = record.is_kept().then(|| record.keeps_for());
+                holders.push(Holder::new(record.name.key(), owner.unwrap_or_default(), Some(record.token), remaining));
+            }
+        }
+        holders.sort_by(|one, other| one.key.cmp(&other.key));
+        Ok(holders)
+    }
+}
+
+impl fmt::Debug for FileStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileStore").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+/// Whether a file is the one that has this path.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let same = |one: &fs::Metadata, other: &fs::Metadata| (one.dev(), one.ino()) == (other.dev(), other.ino());
+    file.metadata().ok().zip(fs::metadata(path).ok()).is_some_and(|(one, other)| same(&one, &other))
+}
+
+/// An open file cannot be deleted there.
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}

@@ -1,0 +1,12 @@
+-- KEYS: the lock, its token. ARGV: the owner, the ttl in ms.
+-- {1, the token}, or {0, how many ms the holder has left}.
+if redis.call('GET', KEYS[1]) then
+    return {0, redis.call('PTTL', KEYS[1])}
+end
+local time = redis.call('TIME')
+local last = tonumber(redis.call('GET', KEYS[2]) or 0)
+-- Also higher than what a server gave that lost its data.
+local token = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
+redis.call('SET', KEYS[2], token)
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. token, 'NX', 'PX', ARGV[2])
+return {1, token}
