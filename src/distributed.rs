@@ -66,10 +66,11 @@
 //! # How leases are kept
 //!
 //! A lease ends, for its holder, a bit before it ends for the store: reckoned from when the request was sent, and less 1 % and
-//! 2 ms. A background thread per lock or semaphore object renews its leases after a third of their time, and each try may take half of
-//! what is left; another looks at the clock, also while the store hangs; a try that fails is repeated, until the store says that somebody else has the key or the time is up:
-//! then [`Lease::lost`] is set, once and for ever. If the store gives no answer to a request, so that nobody knows whether it was
-//! granted, it is given back in the background.
+//! 2 ms. A background thread per lock or semaphore object renews its leases after a third of their time. Each try may take half of what
+//! is left, and two seconds at the most; one that fails is repeated, until the store says that somebody else has the key, or the time is
+//! up: then [`Lease::lost`] is set, once and for ever. (Another thread looks at the clock, so that this is in time also while
+//! the store hangs.) If the store gives no answer to a request, so that nobody knows whether it was granted, it is given back in the
+//! background.
 
 mod core;
 mod error;

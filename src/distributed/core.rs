@@ -1,5 +1,6 @@
 //! What locks and semaphores have in common: the store, and who watches over its leases.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use crate::wait::{Deadline, Wait};
 
 /// How long giving back may take.
 pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(2);
+
+/// A store that fails has said so by then.
+const LONGEST_FAILURE: Duration = Duration::from_secs(10);
 
 pub(super) struct Core {
     store: Arc<dyn Store>,
@@ -78,7 +82,11 @@ impl Core {
         let mut failing_since = None;
         loop {
             let claim = Claim::fresh(Name::new(self.options.namespace.clone(), key), kind);
-            let error = match self.store.acquire(&claim, keeping.ttl, &patience) {
+            let begin = Instant::now();
+            let unknown = Unknown { core: self, claim: &claim, ttl: keeping.ttl };
+            let acquired = self.store.acquire(&claim, keeping.ttl, &patience);
+            mem::forget(unknown);
+            let error = match acquired {
                 Ok(Some(grant)) if is_worth_having(&grant) => {
                     return Lease::new(self, claim, grant, keeping, front);
                 }
@@ -102,6 +110,10 @@ impl Core {
                     error
                 }
             };
+            // Who waited for long had answers until now.
+            if begin.elapsed() > keeping.ttl + LONGEST_FAILURE {
+                failing_since = None;
+            }
             // Without a time limit the caller is not left to hang on a store that is gone.
             let since = *failing_since.get_or_insert_with(Instant::now);
             let hangs = patience.remaining().is_none() && since.elapsed() > keeping.ttl;
@@ -136,6 +148,19 @@ pub(super) enum Known {
     Granted,
     /// The request may still be on its way: if the store does not know it, it may come to know it yet.
     Nothing,
+}
+
+/// A claim of which it is not known what became of it. Dropped so, because the store panicked, it is cleaned up.
+struct Unknown<'a> {
+    core: &'a Core,
+    claim: &'a Claim,
+    ttl: Duration,
+}
+
+impl Drop for Unknown<'_> {
+    fn drop(&mut self) {
+        self.core.clean_up(self.claim, self.ttl, Known::Nothing);
+    }
 }
 
 fn is_worth_having(grant: &Grant) -> bool {

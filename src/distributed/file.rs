@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -31,6 +31,7 @@ mod record;
 /// Each key has a file of its own, named by the key's [hash](Name::hash), and for a semaphore one for each permit. They are small, and
 /// stay; do not delete one while a process may use it: the next would lock another file of the same name. (A store that meets
 /// a deleted file notices, as long as it asks for the key only then.) Waiting is by polling, up to 20 ms apart, in no order.
+/// All who use a semaphore should have the same limit: one with a smaller limit does not look at the permits above it.
 ///
 /// The token is written to the disk with each grant, so that it rises even if the machine loses its power: that is most of what a
 /// grant costs.
@@ -63,6 +64,8 @@ struct Slot {
 /// So often an attempt looks at a file that others only look at: who lists holders locks a file that is free, for a moment. If
 /// that one is stopped just then, this gives up after a second or so.
 const LOOKS: u32 = 10_000;
+/// Who has the counter of a semaphore's tokens has it for one write.
+const LONGEST_COUNT: Duration = Duration::from_secs(2);
 const SHORTEST_POLL: Duration = Duration::from_micros(500);
 const LONGEST_POLL: Duration = Duration::from_millis(20);
 
@@ -136,7 +139,7 @@ impl FileStore {
                 continue;
             }
             let token = match claim.kind() {
-                Kind::Lock => record.token + 1,
+                Kind::Lock => record.next_token().map_err(|error| self.error("count in", &path, error))?,
                 Kind::Permit { .. } => self.next_token(name)?,
             };
             let record = record.granted(claim.owner(), token);
@@ -150,15 +153,24 @@ impl FileStore {
     /// The next token of a semaphore: its permits share a counter, in a file of its own that is locked for a moment.
     fn next_token(&self, name: &Name) -> Result<u64, StoreError> {
         let path = self.directory.join(format!("{:016x}.tokens", name.hash()));
-        let counter = || {
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-            file.lock()?;
+        let begin = Instant::now();
+        let file = loop {
+            if let Found::Free(file) = self.try_lock(&path)? {
+                break file;
+            }
+            if begin.elapsed() > LONGEST_COUNT {
+                let message = format!("{} is locked by another process: was that stopped?", path.display());
+                return Err(StoreError::transient(message));
+            }
+            thread::sleep(SHORTEST_POLL);
+        };
+        let count = || {
             let mut record = Record::read(&file, name)?;
-            record.token += 1;
+            record.token = record.next_token()?;
             record.write(&file)?;
             Ok(record.token)
         };
-        counter().map_err(|error| self.error("count in", &path, error))
+        count().map_err(|error| self.error("count in", &path, error))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::unwind::survive;
 /// A key of a [`DistributedLock`](super::DistributedLock), or a permit of a [`DistributedSemaphore`](super::DistributedSemaphore),
 /// held until this is dropped or released; or until it is lost, which [`is_held`](Self::is_held) and [`lost`](Self::lost) tell.
 ///
-/// It can move to another thread. Dropping it gives the key back, which takes two seconds at the most, and cannot say if that
+/// It can move to another thread. Dropping it gives the key back, which takes about four seconds at the most, and cannot say if that
 /// failed: [`release`](Self::release) can.
 ///
 /// # Examples
@@ -49,6 +49,9 @@ pub struct Lease {
     /// Keeps other threads of this process out, until the lease is given back or lost; the last to go.
     front: Arc<Mutex<Option<Front>>>,
 }
+
+/// No try to renew takes longer: giving the lease back waits for one that is on its way.
+const LONGEST_TRY: Duration = Duration::from_secs(2);
 
 /// What keeps the other threads of this process from asking the store.
 pub(super) enum Front {
@@ -338,7 +341,7 @@ impl Task for Watch {
             Some(remaining) if held.keeping.renew => {
                 // A store that panics has not renewed; the panic hook has reported it.
                 let mut renewed = None;
-                survive(|| renewed = held.renew(remaining / 2).ok());
+                survive(|| renewed = held.renew((remaining / 2).min(LONGEST_TRY)).ok());
                 match renewed {
                     Some(true) => self.next_due(Instant::now()),
                     // It came too late, or failed.

@@ -23,6 +23,8 @@ enum Fault {
     /// It is done, and the reply never comes.
     Forgets,
     Panics,
+    /// It is done first.
+    DoesAndPanics,
     /// It is done, and the reply comes so late.
     Takes(Duration),
 }
@@ -96,6 +98,10 @@ fn run<R>(
         Fault::Refuses(_) => Err(StoreError::transient("connection refused")),
         Fault::Forgets => call().and_then(|_| Err(StoreError::unknown_outcome("connection lost"))),
         Fault::Panics => quiet_panic(),
+        Fault::DoesAndPanics => {
+            drop(call());
+            quiet_panic()
+        }
         Fault::Takes(time) => {
             let result = call();
             thread::sleep(time);
@@ -290,6 +296,16 @@ fn a_store_that_panics_while_it_is_asked_leaves_the_key_to_others() {
         let (_, locks) = Faulty::new().acquire(first(1, Fault::Panics)).locks(TTL);
         assert!(panics(|| drop(locks.lock("a"))));
         assert!(locks.try_lock("a").unwrap().is_some());
+    });
+}
+
+#[test]
+fn what_was_granted_by_a_store_that_panicked_is_given_back() {
+    watched(|| {
+        let (store, locks) = Faulty::new().acquire(first(1, Fault::DoesAndPanics)).locks(GENEROUS);
+        assert!(panics(|| drop(locks.lock("a"))));
+        drop(locks.lock("a").unwrap());
+        until(|| store.left() == 0);
     });
 }
 

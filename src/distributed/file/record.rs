@@ -40,6 +40,13 @@ impl Record {
         Self { owner: None, kept_since: now(), kept_for, ..self }
     }
 
+    /// The token of the next grant.
+    pub(super) fn next_token(&self) -> io::Result<u64> {
+        let used_up =
+            || io::Error::new(io::ErrorKind::InvalidData, "its tokens are used up, or were written by somebody else");
+        self.token.checked_add(1).ok_or_else(used_up)
+    }
+
     /// For how long it is still kept. A clock that was set back to before the beginning ends it: better that than for ever.
     pub(super) fn keeps_for(&self) -> Duration {
         let passed = now().checked_sub(self.kept_since);
