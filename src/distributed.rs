@@ -30,7 +30,7 @@
 //! | store | a key ends | of two who ask at once one is granted | good for correctness | tokens rise |
 //! |---|---|---|---|---|
 //! | [`MemoryStore`] | after its `ttl` | yes, in this process | with the token | as long as the store lives |
-//! | [`FileStore`] | with its process | yes, on this machine, on a local file system | yes, without a token: it cannot be lost while the process lives | yes, also over a loss of power |
+//! | [`FileStore`] | with its process | yes, on this machine, on a local file system | yes, without a token: it is not lost while the process lives, but by `max_hold` and `at_most` | yes, also over a loss of power |
 //! | `RedisStore` (feature `redis`) | after its `ttl`, by the server's wall clock | as long as it is one server that keeps its data: not over a failover | with the token | as long as the server's data or its clock survive |
 //!
 //! # Fencing

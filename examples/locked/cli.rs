@@ -32,8 +32,9 @@ The command:
   If the key is lost (--at-most is over, the store was gone for longer than
   --ttl), the command and what it has started get TERM, and KILL after
   --kill-after.
-  The signals INT, TERM, HUP and QUIT are passed on to it. It is in a process
-  group of its own: it cannot ask at the terminal.
+  The signals INT, TERM, HUP, QUIT, ALRM, USR1 and USR2 are passed on to it. It
+  is in a process group of its own: it cannot ask at the terminal, and Ctrl-Z
+  stops `locked` alone, which then renews nothing.
   If `locked` itself is killed by KILL, nobody ends the command, and the key is
   free (with a file store, at once).
 
@@ -41,7 +42,8 @@ Jobs:
   With --at-most, the command is a job that one of several processes shall run:
   if another has the key, it is not waited for. With --at-least the key is kept
   for so long after the start, even if the command ends sooner, so that a
-  machine whose clock is late does not run it again.
+  machine whose clock is late does not run it again. After --at-most others may
+  have the key, while the command still has --kill-after to end.
 
 Durations:
   250ms, 30s, 5m, 2h, or `1h 30m`.

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 
 use perkey::CancellationToken;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::command::Event;
@@ -24,7 +24,7 @@ impl Seen {
 
 /// Sends each to `events`, for the command. The first ends the wait for the key, if it is still waited for.
 pub(crate) fn pass_on(events: Sender<Event>, stop: CancellationToken) -> io::Result<Arc<Seen>> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let mut signals = Signals::new([SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let seen = Arc::new(Seen::default());
     let noted = Arc::clone(&seen);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {

@@ -21,17 +21,23 @@ pub(crate) fn open(text: &str) -> Result<Arc<dyn Store>, String> {
             Err(error) => Err(format!("cannot open the store: {error}")),
         },
         #[cfg(not(feature = "redis"))]
-        Some(("redis" | "rediss" | "redis+unix", _)) => Err(without("redis", text)),
-        _ => Err(format!(
-            "{text:?} is no store: give file:DIR (cargo feature `distributed`) or redis://HOST:PORT (cargo feature `redis`)"
-        )),
+        Some(("redis" | "rediss" | "redis+unix", _)) => Err(without("redis")),
+        _ => {
+            // Of the rest nothing: it may have a password in it.
+            let kind = text.split(['/', ':', '@']).next().unwrap_or_default();
+            Err(format!(
+                "{kind:?} is no store: give file:DIR (cargo feature `distributed`) or redis://HOST:PORT (cargo feature `redis`)"
+            ))
+        }
     }
 }
 
 /// What is known, and was not built in.
 #[cfg(not(feature = "redis"))]
-fn without(feature: &str, text: &str) -> String {
-    format!("the store {text:?} needs the cargo feature `{feature}`: build with --features {feature}, or give file:DIR")
+fn without(feature: &str) -> String {
+    format!(
+        "a store in {feature} needs the cargo feature `{feature}`: build with --features {feature}, or give file:DIR"
+    )
 }
 
 #[cfg(test)]
@@ -41,9 +47,18 @@ mod tests {
     #[test]
     fn what_is_no_store_is_named_with_the_ways_out() {
         let message = |text| open(text).map(|store| store.describe()).unwrap_err();
-        for text in ["", "file", "tmp/locks", "nfs:x", "FILE:x"] {
+        for (text, kind) in [
+            ("", ""),
+            ("file", "file"),
+            ("tmp/locks", "tmp"),
+            ("nfs:x", "nfs"),
+            ("FILE:x", "FILE"),
+            ("REDIS://user:s3cret@host", "REDIS"),
+            ("redis//user:s3cret@host", "redis"),
+        ] {
             let said = message(text);
-            assert!(said.starts_with(&format!("{text:?} is no store: give file:DIR")), "{said}");
+            assert!(!said.contains("s3cret"), "{said}");
+            assert!(said.starts_with(&format!("{kind:?} is no store: give file:DIR")), "{said}");
             assert!(said.contains("`redis`") && said.contains("`distributed`"), "{said}");
         }
         assert_eq!(message("file:"), "the store \"file:\" names no directory: give file:DIR");

@@ -117,7 +117,11 @@ impl Core {
             // Without a time limit the caller is not left to hang on a store that is gone.
             let since = *failing_since.get_or_insert_with(Instant::now);
             let hangs = patience.remaining().is_none() && since.elapsed() > keeping.ttl;
-            if error.kind() == StoreErrorKind::Permanent || hangs || patience.is_over() {
+            let is_final = error.kind() == StoreErrorKind::Permanent;
+            if !is_final && patience.is_cancelled() {
+                return Err(self.not_granted(key, AcquireError::Cancelled));
+            }
+            if is_final || hangs || patience.is_over() {
                 return Err(self.error("acquire", key, error));
             }
             if !patience.pause(backoff.pause()) && patience.is_cancelled() {

@@ -10,7 +10,7 @@ use crate::error::AcquireError;
 #[non_exhaustive]
 pub enum Error {
     /// The key was not granted: the time was up, the wait was cancelled, or it allows no wait. Nothing of the request is left in
-    /// the store.
+    /// the store; or, if an answer of the store was missed, it is given back in the background.
     #[error("key {key:?} on {store}: {cause}")]
     NotGranted {
         /// The key that was asked for.

@@ -33,6 +33,9 @@ mod record;
 /// a deleted file notices, as long as it asks for the key only then.) Waiting is by polling, up to 20 ms apart, in no order.
 /// All who use a semaphore should have the same limit: one with a smaller limit does not look at the permits above it.
 ///
+/// Files are made as the process makes files: where others than its user shall use them, its `umask` has to allow it. Each key that is
+/// held keeps a file open. What a job keeps after it is done is measured by this machine's clock.
+///
 /// The token is written to the disk with each grant, so that it rises even if the machine loses its power: that is most of what a
 /// grant costs.
 ///
@@ -58,6 +61,7 @@ pub struct FileStore {
 /// A file that is locked.
 struct Slot {
     file: File,
+    path: PathBuf,
     record: Record,
 }
 
@@ -127,6 +131,11 @@ impl FileStore {
         Ok(Found::Held)
     }
 
+    /// Waits until the names of new files are on the disk, as far as the system can be asked to.
+    fn sync_directory(&self) -> io::Result<()> {
+        if cfg!(unix) { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
     /// Takes the lock, or one of the permits, if one is free.
     fn attempt(&self, claim: &Claim) -> Result<Option<Grant>, StoreError> {
         let (name, limit) = (claim.name(), claim.limit());
@@ -142,9 +151,13 @@ impl FileStore {
                 Kind::Lock => record.next_token().map_err(|error| self.error("count in", &path, error))?,
                 Kind::Permit { .. } => self.next_token(name)?,
             };
+            let is_new = record.token == 0;
             let record = record.granted(claim.owner(), token);
             record.write(&file).map_err(|error| self.error("write", &path, error))?;
-            self.held.lock().insert(claim.owner(), Slot { file, record });
+            if is_new {
+                self.sync_directory().map_err(|error| self.error("write", &self.directory, error))?;
+            }
+            self.held.lock().insert(claim.owner(), Slot { file, path, record });
             return Ok(Some(Grant::of_session(Some(token))));
         }
         Ok(None)
@@ -168,6 +181,9 @@ impl FileStore {
             let mut record = Record::read(&file, name)?;
             record.token = record.next_token()?;
             record.write(&file)?;
+            if record.token == 1 {
+                self.sync_directory()?;
+            }
             Ok(record.token)
         };
         count().map_err(|error| self.error("count in", &path, error))
@@ -203,7 +219,7 @@ impl Store for FileStore {
     }
 
     fn release(&self, claim: &Claim, keep_for: Duration, _: Duration) -> Result<Released, StoreError> {
-        let Some(Slot { file, record }) = self.held.lock().remove(&claim.owner()) else {
+        let Some(Slot { file, path, record }) = self.held.lock().remove(&claim.owner()) else {
             return Ok(Released::NotOwner);
         };
         let record = record.kept(keep_for);
@@ -212,15 +228,12 @@ impl Store for FileStore {
         let written = record.write(&file);
         let _ = file.unlock();
         drop(file);
-        written.map(|()| Released::Freed).map_err(|error| self.error("write", &self.directory, error))
+        written.map(|()| Released::Freed).map_err(|error| self.error("write", &path, error))
     }
 
     fn verify(&self, claim: &Claim, _: Duration) -> Result<bool, StoreError> {
         let held = self.held.lock();
-        Ok(held.get(&claim.owner()).is_some_and(|slot| {
-            let slots = 0..claim.limit();
-            slots.into_iter().any(|number| is_at(&slot.file, &self.path(claim, number)))
-        }))
+        Ok(held.get(&claim.owner()).is_some_and(|slot| is_at(&slot.file, &slot.path)))
     }
 
     fn holders(&self, namespace: &str, prefix: &str) -> Result<Vec<Holder>, StoreError> {
@@ -228,7 +241,9 @@ impl Store for FileStore {
         let mut holders = Vec::new();
         for entry in entries {
             let path = entry.map_err(|error| self.error("list", &self.directory, error))?.path();
-            if !path.extension().is_some_and(|extension| extension == "lock" || extension == "permit") {
+            let is_ours = path.extension().is_some_and(|extension| extension == "lock" || extension == "permit");
+            // To open a pipe would wait for its other end.
+            if !is_ours || !path.is_file() {
                 continue;
             }
             // Others may delete files; what cannot be read is not ours.

@@ -119,7 +119,7 @@ impl DistributedLock {
     ///
     /// The key is taken for at most `limits.at_most`, without renewal: then others may run the job, and a process that was killed
     /// blocks it no longer. Once `work` is done the key is kept until `limits.at_least` have passed since the start, so that
-    /// a process whose clock is late does not run it again.
+    /// a process whose clock is late does not run it again. If it panics the key is given back at once, as after every panic.
     ///
     /// # Errors
     ///
@@ -140,7 +140,8 @@ impl DistributedLock {
     /// ```
     pub fn run_job<R>(&self, key: &str, limits: JobLimits, work: impl FnOnce(&Lease) -> R) -> Result<Job<R>, Error> {
         limits.check()?;
-        let keeping = Keeping { ttl: limits.at_most, renew: false, max_hold: Some(limits.at_most) };
+        let max_hold = self.core.keeping().max_hold.map_or(limits.at_most, |max_hold| max_hold.min(limits.at_most));
+        let keeping = Keeping { ttl: limits.at_most, renew: false, max_hold: Some(max_hold) };
         let Some(lease) = self.try_lock_keeping(key, keeping)? else { return Ok(Job::Skipped) };
         let result = limits.run(lease, work);
         Ok(Job::Ran(result))

@@ -61,7 +61,8 @@ impl Lost {
     }
 
     /// Calls `call` once the lease is lost, or now if it is: on the thread that finds out, which renews other leases too. So it
-    /// has to be quick, and must not call the store. If it panics, that is reported by the panic hook, and goes no further.
+    /// has to be quick, must not call the store, and must not wait for a lock that is held by who drops the lease: that waits for this
+    /// call. A call that owns the [`Lease`](super::Lease), by an `Arc`, keeps it for ever. If it panics, that is reported by the panic hook, and goes no further.
     pub fn on_lost(&self, call: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         if !state.is_set {

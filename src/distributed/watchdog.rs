@@ -101,9 +101,14 @@ impl Watchdog {
             drop(state);
             let mut next = None;
             survive(|| next = task.run());
+            let mut task = Some(task);
+            if next.is_none() {
+                // What it owns of the user's may call here when it is dropped, or panic: so not under the lock.
+                survive(|| task = None);
+            }
             state = self.state.lock();
             state.running = None;
-            if let Some(due) = next {
+            if let Some((due, task)) = next.zip(task) {
                 state.insert(number, due, task);
             }
             self.changed.notify_all();

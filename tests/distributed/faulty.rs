@@ -558,3 +558,67 @@ fn a_store_of_ones_own_can_be_small() {
         assert!(next.verify().unwrap());
     });
 }
+
+/// What a call for a loss owns is dropped with the last that knows of the lease, which can be the clean-up.
+#[test]
+fn what_a_call_owns_may_call_when_it_is_dropped() {
+    watched(|| {
+        let (store, locks) = Faulty::new().release(first(2, Fault::Refuses(StoreErrorKind::Transient))).locks(GENEROUS);
+        let (one, other) = (locks.lock("a").unwrap(), locks.lock("b").unwrap());
+        one.lost().on_lost(move || drop(other));
+        assert!(one.release().is_err());
+        until(|| store.left() == 0);
+        drop(locks.lock("c").unwrap());
+    });
+}
+
+#[test]
+fn what_a_call_owns_may_panic_when_it_is_dropped() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            quiet_panic();
+        }
+    }
+    watched(|| {
+        let fails = |_: &str, call: usize| match call {
+            0 | 1 | 3 => Fault::Refuses(StoreErrorKind::Transient),
+            _ => Fault::None,
+        };
+        let (store, locks) = Faulty::new().release(fails).locks(GENEROUS);
+        let lease = locks.lock("a").unwrap();
+        let owned = Panics;
+        lease.lost().on_lost(move || drop(owned));
+        assert!(lease.release().is_err());
+        until(|| store.left() == 0);
+        // There is still somebody who cleans up.
+        assert!(locks.lock("b").unwrap().release().is_err());
+        until(|| store.left() == 0);
+    });
+}
+
+#[test]
+fn a_job_is_held_no_longer_than_anything() {
+    watched(|| {
+        let options = LeaseOptions::new().max_hold(Duration::from_millis(50));
+        let locks = DistributedLock::with_options(MemoryStore::new(), options);
+        let limits = JobLimits { at_most: GENEROUS, at_least: Duration::ZERO };
+        let ran = locks.run_job("a", limits, |lease| lease.lost().wait_timeout(GENEROUS / 2)).unwrap();
+        assert_eq!(ran, Job::Ran(true));
+    });
+}
+
+#[test]
+fn a_wait_that_is_cancelled_while_the_store_fails_was_cancelled() {
+    watched(|| {
+        let token = perkey::CancellationToken::new();
+        let cancels = token.clone();
+        let (_, locks) = Faulty::new()
+            .acquire(move |_, _| {
+                cancels.cancel();
+                Fault::Refuses(StoreErrorKind::Transient)
+            })
+            .locks(TTL);
+        assert_eq!(cause(locks.lock_with("a", &token)), AcquireError::Cancelled);
+    });
+}

@@ -206,3 +206,28 @@ fn what_is_no_lock_is_not_touched() {
     assert_eq!(kind(&error), Some(StoreErrorKind::Permanent), "{error}");
     assert!(error.to_string().contains("choose another namespace"), "{error}");
 }
+
+#[test]
+fn a_user_without_a_password_is_asked_for() {
+    let server = RedisServer::start();
+    let _: String = server.ask("ACL SETUSER nobody on nopass -@all");
+    let store = RedisStore::open(&format!("redis://nobody@127.0.0.1:{}", server.port())).unwrap();
+    let error = DistributedLock::new(store).try_lock("report").unwrap_err();
+    assert_eq!(kind(&error), Some(StoreErrorKind::Permanent), "{error}");
+}
+
+/// Numbers of that size are not exact in a script, so one could be given twice.
+#[test]
+fn a_token_counter_that_is_too_high_gives_nothing() {
+    let server = RedisServer::start();
+    let _: String = server.ask("SET perkey:{6:perkey:report}:lock-token 9007199254740991");
+    let _: String = server.ask("SET perkey:{6:perkey:report}:permits-token 9007199254740991");
+    let locks = DistributedLock::new(server.store());
+    let permits = DistributedSemaphore::new(server.store(), NonZeroU32::new(2).unwrap());
+    for error in [locks.try_lock("report").unwrap_err(), permits.try_acquire("report").unwrap_err()] {
+        assert_eq!(kind(&error), Some(StoreErrorKind::Permanent), "{error}");
+        assert!(error.to_string().contains("the token counter is too high"), "{error}");
+    }
+    assert_eq!(locks.holders("").unwrap(), []);
+    assert_eq!(server.leftovers(), [""; 0]);
+}

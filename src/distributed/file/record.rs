@@ -47,10 +47,16 @@ impl Record {
         self.token.checked_add(1).ok_or_else(used_up)
     }
 
-    /// For how long it is still kept. A clock that was set back to before the beginning ends it: better that than for ever.
+    /// For how long it is still kept. A clock that was set back makes that longer, up to twice as long; one that was set back by more
+    /// ends it: better that than for ever.
     pub(super) fn keeps_for(&self) -> Duration {
-        let passed = now().checked_sub(self.kept_since);
-        Duration::from_millis(passed.map_or(0, |passed| self.kept_for.saturating_sub(passed)))
+        let (now, Self { kept_since, kept_for, .. }) = (now(), self);
+        let left = match now.checked_sub(*kept_since) {
+            Some(passed) => kept_for.saturating_sub(passed),
+            None if kept_since - now <= *kept_for => *kept_for,
+            None => 0,
+        };
+        Duration::from_millis(left)
     }
 
     pub(super) fn is_kept(&self) -> bool {
@@ -104,9 +110,14 @@ impl Record {
             "{HEAD}\ntoken {token:020}\nowner {owner}\nkept {kept_since:020} for {kept_for:020}\n\
              namespace of bytes {length}\n{name}\n"
         );
+        let is_new = file.metadata()?.len() == 0;
         file.seek(SeekFrom::Start(0))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
+        if written.is_err() && is_new {
+            // Half a record (the disk is full) would be none.
+            file.set_len(0)?;
+        }
+        written
     }
 }
 
@@ -169,6 +180,8 @@ mod tests {
         assert!(record.is_kept() && record.keeps_for() <= Duration::from_secs(60));
         let later = Record { kept_since: record.kept_since + 1_000_000, ..record.clone() };
         assert!(!later.is_kept());
+        let a_bit_later = Record { kept_since: record.kept_since + 30_000, ..record.clone() };
+        assert_eq!(a_bit_later.keeps_for(), Duration::from_secs(60));
         let earlier = Record { kept_since: record.kept_since - 60_001, ..record };
         assert!(!earlier.is_kept());
     }

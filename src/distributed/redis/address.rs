@@ -57,11 +57,11 @@ impl Address {
         &self.shown
     }
 
-    /// What has to be asked first, if there is a password.
+    /// What has to be asked first, if there is a user or a password. A user can have none.
     pub(super) fn login(&self) -> Option<Cmd> {
-        let password = self.password.as_ref()?;
+        self.user.as_ref().or(self.password.as_ref())?;
         let mut login = redis::cmd("AUTH");
-        login.arg(&self.user).arg(password);
+        login.arg(&self.user).arg(self.password.as_deref().unwrap_or_default());
         Some(login)
     }
 
