@@ -30,7 +30,7 @@ mod record;
 ///
 /// Each key has a file of its own, named by the key's [hash](Name::hash), and for a semaphore one for each permit. They are small, and
 /// stay; do not delete one while a process may use it: the next would lock another file of the same name. (A store that meets
-/// a deleted file notices, as long as it asks for the key only then.) Waiting is by polling, up to 20 ms apart, in no order.
+/// a deleted file notices, as long as it asks for the key only then.) Nor later, where tokens are checked: they begin anew. Waiting is by polling, up to 20 ms apart, in no order.
 /// All who use a semaphore should have the same limit: one with a smaller limit does not look at the permits above it.
 ///
 /// Files are made as the process makes files: where others than its user shall use them, its `umask` has to allow it. Each key that is

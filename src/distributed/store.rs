@@ -287,3 +287,17 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         S::holders(self, namespace, prefix)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_ends_a_bit_early_and_begins_when_it_was_asked_for() {
+        let asked = Instant::now();
+        let ends = |granted| Term { asked, granted }.ends().map(|ends| ends - asked);
+        assert_eq!(ends(Duration::from_secs(10)), Some(Duration::from_millis(10_000 - 100 - 2)));
+        assert_eq!(ends(Duration::from_millis(1)), Some(Duration::ZERO));
+        assert_eq!(ends(Duration::MAX), None);
+    }
+}

@@ -622,3 +622,20 @@ fn a_wait_that_is_cancelled_while_the_store_fails_was_cancelled() {
         assert_eq!(cause(locks.lock_with("a", &token)), AcquireError::Cancelled);
     });
 }
+
+#[test]
+fn the_threads_of_a_process_do_not_ask_for_what_one_of_them_holds() {
+    watched(|| {
+        let (store, locks) = Faulty::new().locks(TTL);
+        let held = locks.lock("a").unwrap();
+        assert!(locks.try_lock("a").unwrap().is_none());
+        assert!(locks.clone().try_lock("a").unwrap().is_none());
+        assert_eq!(store.acquired(), 1);
+        drop(held);
+        let permits = DistributedSemaphore::new(store.clone(), limited(2));
+        let held = (permits.acquire("a").unwrap(), permits.acquire("a").unwrap());
+        assert!(permits.try_acquire("a").unwrap().is_none());
+        assert_eq!(store.acquired(), 3);
+        drop(held);
+    });
+}

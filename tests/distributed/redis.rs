@@ -231,3 +231,21 @@ fn a_token_counter_that_is_too_high_gives_nothing() {
     assert_eq!(locks.holders("").unwrap(), []);
     assert_eq!(server.leftovers(), [""; 0]);
 }
+
+#[test]
+fn a_token_counter_stays_and_rises_also_when_it_is_ahead_of_the_clock() {
+    let server = RedisServer::start();
+    let counters = ["perkey:{6:perkey:report}:lock-token", "perkey:{6:perkey:report}:permits-token"];
+    for counter in counters {
+        let _: String = server.ask(&format!("SET {counter} 8000000000000000"));
+    }
+    let locks = DistributedLock::new(server.store());
+    let permits = DistributedSemaphore::new(server.store(), NonZeroU32::new(2).unwrap());
+    for next in [8_000_000_000_000_001, 8_000_000_000_000_002] {
+        assert_eq!(locks.lock("report").unwrap().fencing_token(), Some(next));
+        assert_eq!(permits.acquire("report").unwrap().fencing_token(), Some(next));
+    }
+    for counter in counters {
+        assert_eq!(server.ask::<i64>(&format!("PTTL {counter}")), -1, "it never ends");
+    }
+}
