@@ -65,9 +65,9 @@ struct Slot {
     record: Record,
 }
 
-/// So often an attempt looks at a file that others only look at: who lists holders locks a file that is free, for a moment. If
-/// that one is stopped just then, this gives up after a second or so.
-const LOOKS: u32 = 10_000;
+/// For so long an attempt looks at a file that others only look at: who lists holders locks a file that is free, for a moment. If
+/// that one is stopped just then, the file counts as held.
+const LOOKS_FOR: Duration = Duration::from_millis(200);
 /// Who has the counter of a semaphore's tokens has it for one write.
 const LONGEST_COUNT: Duration = Duration::from_secs(2);
 const SHORTEST_POLL: Duration = Duration::from_micros(500);
@@ -110,7 +110,8 @@ impl FileStore {
 
     /// Locks a file if it is free.
     fn try_lock(&self, path: &Path) -> Result<Found, StoreError> {
-        for _ in 0..LOOKS {
+        let begin = Instant::now();
+        while begin.elapsed() < LOOKS_FOR {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let file = file.map_err(|error| self.error("open", path, error))?;
             match file.try_lock() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perkey::AcquireError;
-use perkey::distributed::{DistributedLock, DistributedSemaphore, FileStore, Lease, LeaseOptions, Store};
+use perkey::distributed::{DistributedLock, DistributedSemaphore, Fence, FileStore, Lease, LeaseOptions, Store};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::contract::{GENEROUS, Place, SHORT, cause, limited};
@@ -70,6 +70,8 @@ fn obey(store: &Arc<dyn Store>, words: &[&str], lease: &mut Option<Lease>) -> St
             let permits = DistributedSemaphore::with_options(store.clone(), limited(2), options(ttl));
             format!("{:?}", lease.insert(permits.acquire(key).unwrap()).fencing_token())
         }
+        // It does not look whether it still holds the key, as nobody can who is stopped after the look.
+        ["write"] => lease.as_ref().and_then(Lease::fencing_token).expect("it has tokens").to_string(),
         ["state"] => {
             let lease = lease.as_ref().expect("it holds something");
             let is_held = lease.is_held();
@@ -210,9 +212,12 @@ fn a_holder_is_stopped_and_goes_on<P: Shared>(place: &P) {
     child.signal(Signal::STOP);
     let there = place.locks();
     if place.capabilities().leases {
-        let next = there.lock("a").unwrap();
+        let (next, resource) = (there.lock("a").unwrap(), Fence::new());
+        resource.admit("a", next.fencing_token().expect("it has tokens")).expect("it is the first");
         child.signal(Signal::CONT);
         assert_eq!(child.ask("state"), "held false, lost true");
+        let late = child.ask("write").parse().expect("a token");
+        assert!(resource.admit("a", late).is_err(), "what was stopped writes beside the next");
         assert_eq!(child.ask("release"), "NotOwner");
         assert!(next.verify().unwrap());
         drop(next);
