@@ -72,6 +72,7 @@
 //! the store hangs.) If the store gives no answer to a request, so that nobody knows whether it was granted, it is given back in the
 //! background.
 
+mod acquire;
 mod core;
 mod error;
 mod fence;

@@ -1,8 +1,7 @@
 //! Refuses holders who have lost their lease and do not know.
 
+use crate::sync::Mutex;
 use std::collections::HashMap;
-
-use parking_lot::Mutex;
 
 /// Remembers the highest fencing token that came with each key, and refuses lower ones: for a resource that lives in one process.
 /// (A database does it by a condition: see [the worked example](super#fencing).)

@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use self::record::Record;
 use super::error::StoreError;
 use super::name::Name;
 use super::patience::{Backoff, Patience};
-use super::random::random;
-use super::store::{Capabilities, Claim, Grant, Holder, Kind, OwnerId, Released, Renewal, Store};
+use super::random::{part_of, random};
+use super::store::{Capabilities, Claim, Grant, Holder, Kind, OwnerId, Released, Renewal, Store, Term};
+use crate::sync::Mutex;
 
 mod record;
 
@@ -127,7 +126,8 @@ impl FileStore {
                 Err(TryLockError::WouldBlock) => return Ok(Found::Held),
                 Err(TryLockError::Error(error)) => return Err(self.error("lock", path, error)),
             }
-            thread::sleep(Duration::from_micros(50).mul_f64(1.0 + random() as u32 as f64 / f64::from(u32::MAX)));
+            let pause = Duration::from_micros(50);
+            thread::sleep(pause + part_of(pause));
         }
         Ok(Found::Held)
     }
@@ -214,7 +214,7 @@ impl Store for FileStore {
 
     /// There is nothing to renew: who has it has it.
     fn renew(&self, claim: &Claim, ttl: Duration, _: Duration) -> Result<Renewal, StoreError> {
-        let term = super::store::Term { asked: std::time::Instant::now(), granted: ttl };
+        let term = Term { asked: Instant::now(), granted: ttl };
         let is_held = self.held.lock().contains_key(&claim.owner());
         Ok(if is_held { Renewal::Renewed(term) } else { Renewal::NotOwner })
     }

@@ -5,15 +5,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
-use super::core::{Core, Known, RELEASE_WITHIN};
+use super::core::{Core, Keeping, Known, RELEASE_WITHIN};
 use super::error::{Error, StoreError};
 use super::lost::Lost;
 use super::store::{Claim, Grant, Released, Renewal, Store};
 use super::watchdog::Task;
 use crate::lock::ArcKeyedLockGuard;
 use crate::semaphore::ArcKeyedPermit;
+use crate::sync::Mutex;
 use crate::unwind::survive;
 
 /// A key of a [`DistributedLock`](super::DistributedLock), or a permit of a [`DistributedSemaphore`](super::DistributedSemaphore),
@@ -59,14 +58,6 @@ pub(super) enum Front {
     Permit(#[expect(dead_code, reason = "held")] ArcKeyedPermit<String>),
 }
 
-/// How a lease is kept.
-#[derive(Clone, Copy)]
-pub(super) struct Keeping {
-    pub(super) ttl: Duration,
-    pub(super) renew: bool,
-    pub(super) max_hold: Option<Duration>,
-}
-
 /// What the lease shares with the thread that renews it.
 struct Held {
     store: Arc<dyn Store>,
@@ -75,8 +66,9 @@ struct Held {
     keeping: Keeping,
     /// When the claim is over whatever happens.
     hold_ends: Option<Instant>,
-    /// When the term is over, as far as it was renewed. Locked for as long as a renewal takes.
+    /// Locked for as long as a renewal takes.
     renewal: Mutex<()>,
+    /// When the term is over, as far as it was renewed.
     ends: Mutex<Option<Instant>>,
 }
 
@@ -307,7 +299,7 @@ impl Watch {
     /// When there is something to do, if there will be.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let renew = self.held.ends().filter(|_| self.held.keeping.renew);
-        // A third of the term, which is half of the time that is left.
+        // So early that there is time for more than one try.
         let renew = renew.map(|ends| now + ends.saturating_duration_since(now) / 3);
         renew.into_iter().chain(self.held.hold_ends).min()
     }

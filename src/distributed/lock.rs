@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::core::Core;
+use super::core::{Core, Keeping};
 use super::error::Error;
 use super::job::{Job, JobLimits};
-use super::lease::{Front, Keeping, Lease};
+use super::lease::{Front, Lease};
 use super::options::LeaseOptions;
 use super::store::{Holder, Kind, Store};
 use crate::error::AcquireError;

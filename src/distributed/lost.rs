@@ -5,8 +5,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
+use crate::sync::{Condvar, Mutex};
 use crate::unwind::survive;
 
 /// Whether a [`Lease`](super::Lease) was lost: it ran out, somebody else has the key, or the session that held it is gone. Set

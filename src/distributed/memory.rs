@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::error::StoreError;
 use super::patience::{Patience, Waker};
 use super::store::{Capabilities, Claim, Grant, Holder, Kind, OwnerId, Released, Renewal, Store, Term};
+use crate::sync::Mutex;
 
 /// Leases within one process: to test code that is written for a store. Clones are the same store.
 ///

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::random::random;
+use super::random::part_of;
 use crate::cancel::Registration;
 use crate::wait::{Deadline, Wait};
 use crate::waiter::{OwnWaiter, Waiter};
@@ -107,6 +107,6 @@ impl Backoff {
         let pause = self.next;
         self.next = pause.saturating_mul(2).min(self.longest);
         let half = pause / 2;
-        half + half.mul_f64(random() as u32 as f64 / f64::from(u32::MAX))
+        half + part_of(half)
     }
 }

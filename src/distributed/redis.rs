@@ -63,7 +63,8 @@ mod wire;
 /// # Time limits
 ///
 /// Connecting, sending and receiving are bounded by two seconds, and by the time that the call has left if that is less, but not below 100 ms
-/// for an attempt to acquire. (Only the look-up of a host name takes as long as the system takes.) A connection on which
+/// for an attempt to acquire. (Only the look-up of a host name takes as long as the system takes; and
+/// a reply that comes byte by byte is waited for as long as each byte is in time.) A connection on which
 /// something went wrong is closed, so that a late reply is never taken for that of the next request.
 ///
 /// # Examples

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
+use crate::sync::{Condvar, Mutex};
 use crate::unwind::survive;
 
 /// After so long without a task the thread ends.

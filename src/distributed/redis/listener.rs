@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::{Msg, PubSub, RedisResult, Value};
 
 use crate::distributed::patience::{Backoff, Waker};
@@ -16,6 +15,7 @@ use crate::distributed::random::random;
 
 use super::address::Address;
 use super::wire::Wire;
+use crate::sync::Mutex;
 
 pub(super) struct Listener {
     address: Arc<Address>,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 
 use crate::distributed::error::{StoreError, StoreErrorKind};
@@ -11,6 +10,7 @@ use crate::distributed::error::{StoreError, StoreErrorKind};
 use super::address::Address;
 use super::fault::{self, Effect};
 use super::wire::{Reply, Wire};
+use crate::sync::Mutex;
 
 /// Requests of several threads go over several connections, so that none waits for the reply of another. Some are kept for the next.
 pub(super) struct Pool {
