@@ -62,8 +62,11 @@ impl<K, S, C: Content> Waiting for Queued<'_, K, S, C> {
                 self.ticket = None;
             }
             verdict
-        })?;
-        Some(self.outcome(verdict))
+        });
+        // Beside readers that keep coming, the first in line may wake in vain many times. Now it has a core, and can be granted
+        // the key by whoever leaves next.
+        self.one_wait.looks_out |= C::GATED && verdict.is_none();
+        verdict.map(|verdict| self.outcome(verdict))
     }
 
     fn give_up(&mut self) -> Option<Result<(), AcquireError>> {

@@ -29,7 +29,7 @@ pub(super) struct OneWait<'a> {
     counters: &'a Counters,
     waiter: OwnWaiter,
     since: Instant,
-    /// Whether it looks out for its turn before it parks.
+    /// Whether it looks out for its turn before it parks again.
     pub(super) looks_out: bool,
     location: &'static Location<'static>,
     /// Where owners are tracked.
