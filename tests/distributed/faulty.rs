@@ -1,7 +1,7 @@
 //! Stores that fail, and what is made of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,12 +38,23 @@ struct Faulty {
     acquire: (Plan, AtomicUsize),
     renew: (Plan, AtomicUsize),
     release: (Plan, AtomicUsize),
+    /// So many releases come before the request that they are for, which is on its way.
+    early_releases: AtomicUsize,
+    /// How long each renewal might take.
+    renewal_limits: Mutex<Vec<Duration>>,
 }
 
 impl Faulty {
     fn new() -> Self {
         let sound = || (Box::new(|_: &str, _| Fault::None) as Plan, AtomicUsize::new(0));
-        Self { inner: MemoryStore::new(), acquire: sound(), renew: sound(), release: sound() }
+        Self {
+            inner: MemoryStore::new(),
+            acquire: sound(),
+            renew: sound(),
+            release: sound(),
+            early_releases: AtomicUsize::new(0),
+            renewal_limits: Mutex::default(),
+        }
     }
 
     fn acquire(mut self, plan: impl Fn(&str, usize) -> Fault + Send + Sync + 'static) -> Self {
@@ -124,10 +135,14 @@ impl Store for Faulty {
     }
 
     fn renew(&self, claim: &Claim, ttl: Duration, within: Duration) -> Result<Renewal, StoreError> {
+        self.renewal_limits.lock().unwrap().push(within);
         run(&self.renew, claim.name().key(), || self.inner.renew(claim, ttl, within))
     }
 
     fn release(&self, claim: &Claim, keep_for: Duration, within: Duration) -> Result<Released, StoreError> {
+        if self.early_releases.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Ok(Released::NotOwner);
+        }
         run(&self.release, claim.name().key(), || self.inner.release(claim, keep_for, within))
     }
 
@@ -248,6 +263,18 @@ fn what_an_attempt_left_is_given_back_in_the_background() {
     });
 }
 
+/// A store that does not know the claim may come to know it yet.
+#[test]
+fn what_is_done_late_is_given_back_too() {
+    watched(|| {
+        let faulty = Faulty { early_releases: AtomicUsize::new(3), ..Faulty::new() };
+        let (store, locks) = faulty.acquire(always(Fault::Forgets)).locks(TTL * 1_000);
+        assert_eq!(failure(locks.try_lock("a")).0, StoreErrorKind::UnknownOutcome);
+        until(|| store.left() == 0);
+        assert_eq!(store.early_releases.load(Ordering::SeqCst), 0);
+    });
+}
+
 /// A job's term is longer than the time to live of other leases: it is cleaned up for as long as it lasts.
 #[test]
 fn what_a_job_left_is_given_back_for_as_long_as_it_lasts() {
@@ -363,6 +390,22 @@ fn renewals_that_fail_are_tried_again() {
         check_goes_on(REFUSES);
         check_goes_on(Fault::Forgets);
         check_goes_on(Fault::Panics);
+    });
+}
+
+/// So there is time for a second try.
+#[test]
+fn a_renewal_may_take_half_of_what_remains() {
+    watched(|| {
+        let ttl = Duration::from_millis(900);
+        let (store, locks) = Faulty::new().renew(first(3, REFUSES)).locks(ttl);
+        let lease = locks.lock("a").unwrap();
+        until(|| store.renewed() > 3 || lease.lost().is_set());
+        let limits = store.renewal_limits.lock().unwrap();
+        // After a third of its time two thirds remain; and every try that fails leaves less.
+        assert!(limits[0] <= ttl / 3, "{limits:?}");
+        assert!(limits.iter().take(4).is_sorted_by(|earlier, later| earlier > later), "{limits:?}");
+        assert!(limits.iter().all(|limit| !limit.is_zero()), "{limits:?}");
     });
 }
 

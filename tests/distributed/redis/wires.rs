@@ -1,7 +1,7 @@
 //! Replies that come late, or never.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perkey::distributed::{DistributedLock, LeaseOptions, RedisStore, StoreErrorKind};
 
@@ -79,6 +79,62 @@ fn a_late_reply_is_not_taken_for_the_next() {
         assert_eq!(lease.fencing_token(), Some(token));
     }
     drop((held, other));
+    until("nothing is left", || server.leftovers().is_empty());
+}
+
+/// However long the reply takes to come.
+#[test]
+fn a_lease_ends_reckoned_from_when_it_was_asked_for() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let ttl = Duration::from_secs(20);
+    let here = DistributedLock::with_options(
+        RedisStore::open(&url(proxy.port())).unwrap(),
+        LeaseOptions::new().ttl(ttl).renew(false),
+    );
+    let is_granted = || server.ask::<Option<u64>>("GET perkey:{6:perkey:report}:lock-token").is_some();
+    loop {
+        // A connection that was used just now is not tried first.
+        drop(here.lock("warm").unwrap());
+        proxy.replies(Bytes::Wait);
+        let granted = thread::scope(|scope| {
+            let asking = scope.spawn(|| here.try_lock("report"));
+            until("it is granted, or just now was too long ago", || is_granted() || asking.is_finished());
+            let known = Instant::now();
+            // More than the margin for clocks.
+            thread::sleep(Duration::from_millis(600));
+            proxy.replies(Bytes::Pass);
+            asking.join().unwrap().ok().map(|lease| (lease.expect("nobody has it"), known))
+        });
+        let Some((lease, known)) = granted else { continue };
+        let waited = known.elapsed();
+        assert!(lease.remaining().unwrap() <= ttl - waited, "{:?} remain after {waited:?}", lease.remaining());
+        return;
+    }
+}
+
+#[test]
+fn what_was_given_back_without_a_reply_is_free() {
+    let server = RedisServer::start();
+    let proxy = Proxy::to(server.port());
+    let (here, there) = (behind(&proxy), DistributedLock::new(server.store()));
+    loop {
+        let lease = here.lock("report").unwrap();
+        drop(here.lock("warm").unwrap());
+        proxy.replies(Bytes::Vanish);
+        let error = lease.release().unwrap_err();
+        proxy.replies(Bytes::Pass);
+        // Its ttl is ten minutes.
+        drop(there.lock_with("report", crate::redis_server::WATCHDOG).unwrap());
+        match kind(&error) {
+            Some(StoreErrorKind::UnknownOutcome) => {
+                assert!(error.to_string().contains("not known whether"), "{error}");
+                break;
+            }
+            // Just now was too long ago.
+            kind => assert_eq!(kind, Some(StoreErrorKind::Transient), "{error}"),
+        }
+    }
     until("nothing is left", || server.leftovers().is_empty());
 }
 
