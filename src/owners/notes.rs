@@ -1,7 +1,8 @@
 //! What this thread holds by guards that stay on it, in the tables that ask: which are those of read/write locks.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
 
 use crate::mode::Mode;
 use crate::sync::thread_local;
@@ -50,9 +51,40 @@ impl Holdings {
     }
 }
 
+/// A note in 24 bytes: a thread may hold a million keys.
+#[derive(Clone, Copy)]
+struct Packed {
+    /// The table and the mode. Not zero, so that there is room to say that a place is free.
+    table_and_mode: NonZeroU64,
+    hash: u64,
+    id: u64,
+}
+
+/// The id of no slot.
+const ALL_KEYS: u64 = u64::MAX;
+
+impl Packed {
+    #[inline]
+    fn new(Note { table, mode, of }: Note) -> Self {
+        let table_and_mode = NonZeroU64::MIN | table << 2 | (mode as u64) << 1;
+        let (hash, id) = match of {
+            Of::Key { hash, id } => (hash, id),
+            Of::AllKeys => (0, ALL_KEYS),
+        };
+        Self { table_and_mode, hash, id }
+    }
+
+    fn note(self) -> Note {
+        let table_and_mode = self.table_and_mode.get();
+        let mode = if table_and_mode & 2 == (Mode::Read as u64) << 1 { Mode::Read } else { Mode::Write };
+        let of = if self.id == ALL_KEYS { Of::AllKeys } else { Of::Key { hash: self.hash, id: self.id } };
+        Note { table: table_and_mode >> 2, mode, of }
+    }
+}
+
 /// Notes keep their places; those that are free are used again first.
 struct Notes {
-    notes: Vec<Option<Note>>,
+    notes: Vec<Option<Packed>>,
     free: Vec<u32>,
     /// Once there are many.
     index: Option<Box<Index>>,
@@ -63,8 +95,10 @@ struct Notes {
 struct Index {
     /// By table and mode: how many are of keys, and how many of all keys.
     tables: HashMap<(u64, Mode), [usize; 2]>,
-    /// By the slot's id.
-    keys: HashMap<u64, usize>,
+    /// The ids of the slots.
+    keys: HashSet<u64>,
+    /// How many notes more there are of one slot.
+    again: HashMap<u64, usize>,
 }
 
 /// Notes that are looked through one by one; more have an index.
@@ -80,8 +114,10 @@ thread_local! {
 impl Index {
     fn add(&mut self, note: Note) {
         self.tables.entry((note.table, note.mode)).or_default()[usize::from(note.of == Of::AllKeys)] += 1;
-        if let Of::Key { id, .. } = note.of {
-            *self.keys.entry(id).or_default() += 1;
+        if let Of::Key { id, .. } = note.of
+            && !self.keys.insert(id)
+        {
+            *self.again.entry(id).or_default() += 1;
         }
     }
 
@@ -92,12 +128,11 @@ impl Index {
                 self.tables.remove(&(note.table, note.mode));
             }
         }
-        if let Of::Key { id, .. } = note.of
-            && let Some(count) = self.keys.get_mut(&id)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.keys.remove(&id);
+        if let Of::Key { id, .. } = note.of {
+            match self.again.get_mut(&id) {
+                None => drop(self.keys.remove(&id)),
+                Some(1) => drop(self.again.remove(&id)),
+                Some(again) => *again -= 1,
             }
         }
     }
@@ -125,14 +160,14 @@ impl Notes {
             self.add_to_index(note);
         }
         if let Some(place) = self.free.pop() {
-            self.notes[place as usize] = Some(note);
+            self.notes[place as usize] = Some(Packed::new(note));
             return Place(place);
         }
         let place = self.notes.len() as u32;
         if place == Place::NONE.0 {
             return Place::NONE;
         }
-        self.notes.push(Some(note));
+        self.notes.push(Some(Packed::new(note)));
         Place(place)
     }
 
@@ -141,7 +176,7 @@ impl Notes {
     fn add_to_index(&mut self, note: Note) {
         let index = self.index.get_or_insert_with(|| {
             let mut index = Box::<Index>::default();
-            self.notes.iter().flatten().for_each(|note| index.add(*note));
+            self.notes.iter().flatten().for_each(|packed| index.add(packed.note()));
             index
         });
         index.add(note);
@@ -150,7 +185,8 @@ impl Notes {
     /// How a hold is changed, or ends.
     #[cold]
     fn change_index(&mut self, place: u32, becomes: Option<Mode>) {
-        let (Some(index), Some(note)) = (&mut self.index, self.notes[place as usize]) else { return };
+        let (Some(index), Some(packed)) = (&mut self.index, self.notes[place as usize]) else { return };
+        let note = packed.note();
         index.remove(note);
         if let Some(mode) = becomes {
             index.add(Note { mode, ..note });
@@ -183,8 +219,8 @@ impl Notes {
         self.free.shrink_to(SPARE);
     }
 
-    fn of(&self, table: u64) -> impl Iterator<Item = &Note> {
-        self.notes.iter().flatten().filter(move |note| note.table == table)
+    fn of(&self, table: u64) -> impl Iterator<Item = Note> {
+        self.notes.iter().flatten().map(|packed| packed.note()).filter(move |note| note.table == table)
     }
 }
 
@@ -208,8 +244,8 @@ pub(crate) fn change(place: Place, mode: Mode) {
         let _ = NOTES.try_with(|notes| {
             let mut notes = notes.borrow_mut();
             notes.change_index(place.0, Some(mode));
-            if let Some(note) = &mut notes.notes[place.0 as usize] {
-                note.mode = mode;
+            if let Some(packed) = &mut notes.notes[place.0 as usize] {
+                *packed = Packed::new(Note { mode, ..packed.note() });
             }
         });
     }
@@ -236,7 +272,7 @@ pub(crate) fn holdings(table: u64) -> Holdings {
 
 /// Whether this thread holds the key whose slot has the id `id`, which no other slot of the process has.
 pub(crate) fn holds(table: u64, id: u64) -> bool {
-    indexed(|index| index.keys.contains_key(&id))
+    indexed(|index| index.keys.contains(&id))
         .unwrap_or_else(|| !visit(table, |note| !matches!(note.of, Of::Key { id: held, .. } if held == id)))
 }
 
@@ -251,7 +287,7 @@ pub(crate) fn any() -> bool {
 }
 
 /// Shows the notes of `table` to `go_on` until it says false; returns what it said last. It must not call this module.
-pub(crate) fn visit(table: u64, mut go_on: impl FnMut(&Note) -> bool) -> bool {
+pub(crate) fn visit(table: u64, mut go_on: impl FnMut(Note) -> bool) -> bool {
     NOTES.try_with(|notes| notes.borrow().of(table).all(&mut go_on)).unwrap_or(true)
 }
 
@@ -261,6 +297,34 @@ mod tests {
 
     fn key(table: u64, id: u64, mode: Mode) -> Note {
         Note { table, mode, of: Of::Key { hash: 7, id } }
+    }
+
+    #[test]
+    fn what_is_packed_is_the_same_again() {
+        let (table, hash, id) = (u64::MAX >> 2, u64::MAX, u64::MAX - 1);
+        for mode in [Mode::Read, Mode::Write] {
+            for of in [Of::AllKeys, Of::Key { hash, id }, Of::Key { hash: 0, id: 0 }] {
+                for table in [0, 1, table] {
+                    let note = Note { table, mode, of };
+                    assert_eq!(Packed::new(note).note(), note);
+                }
+            }
+        }
+        assert_eq!(size_of::<Option<Packed>>(), 24);
+    }
+
+    #[test]
+    fn one_key_can_be_noted_often() {
+        let many: Vec<Place> = (100..100 + 2 * FEW as u64).map(|id| add(key(4, id, Mode::Read))).collect();
+        let again = [(); 3].map(|()| add(key(4, 100, Mode::Read)));
+        remove(many[0]);
+        for place in again {
+            assert!(holds(4, 100));
+            remove(place);
+        }
+        assert!(!holds(4, 100) && holds(4, 101));
+        many[1..].iter().for_each(|place| remove(*place));
+        assert!(!any());
     }
 
     #[test]
