@@ -10,8 +10,8 @@ use super::store::{Claim, Holder, Released, Store};
 use super::watchdog::{Task, Watchdog};
 use crate::error::AcquireError;
 
-/// How long giving back may take.
-pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(2);
+/// How long the store may take to answer where no lease ends meanwhile: to give back, and to say what is held, also by who is late.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// How a lease is kept.
 #[derive(Clone, Copy)]
@@ -101,7 +101,7 @@ struct CleanUp {
 
 impl Task for CleanUp {
     fn run(&mut self) -> Option<Instant> {
-        let released = self.store.release(&self.claim, Duration::ZERO, RELEASE_WITHIN);
+        let released = self.store.release(&self.claim, Duration::ZERO, ANSWER_WITHIN);
         let is_done = match released {
             Ok(Released::Freed) => true,
             Ok(Released::NotOwner) => self.known == Known::Granted,

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::core::{Core, Keeping, Known, RELEASE_WITHIN};
+use super::core::{ANSWER_WITHIN, Core, Keeping, Known};
 use super::error::{Error, StoreError};
 use super::lost::Lost;
 use super::store::{Claim, Grant, Released, Renewal, Store};
@@ -100,7 +100,7 @@ impl Held {
     }
 
     fn give_back(&self, keep_for: Duration) -> Result<Released, StoreError> {
-        self.store.release(&self.claim, keep_for, RELEASE_WITHIN)
+        self.store.release(&self.claim, keep_for, ANSWER_WITHIN)
     }
 }
 
@@ -192,8 +192,7 @@ impl Lease {
     ///
     /// If the store does not answer: then it is not known.
     pub fn verify(&self) -> Result<bool, Error> {
-        let within = self.remaining().unwrap_or(self.held.keeping.ttl);
-        match self.held.store.verify(&self.held.claim, within) {
+        match self.held.store.verify(&self.held.claim, ANSWER_WITHIN) {
             Ok(true) => Ok(self.is_held()),
             Ok(false) => {
                 self.lost().set();

@@ -42,6 +42,8 @@ struct Faulty {
     early_releases: AtomicUsize,
     /// How long each renewal might take.
     renewal_limits: Mutex<Vec<Duration>>,
+    /// And each question whether something is held.
+    question_limits: Mutex<Vec<Duration>>,
 }
 
 impl Faulty {
@@ -54,6 +56,7 @@ impl Faulty {
             release: sound(),
             early_releases: AtomicUsize::new(0),
             renewal_limits: Mutex::default(),
+            question_limits: Mutex::default(),
         }
     }
 
@@ -147,6 +150,7 @@ impl Store for Faulty {
     }
 
     fn verify(&self, claim: &Claim, within: Duration) -> Result<bool, StoreError> {
+        self.question_limits.lock().unwrap().push(within);
         self.inner.verify(claim, within)
     }
 
@@ -442,6 +446,19 @@ fn a_store_that_says_so_ends_a_lease_at_once() {
         let next = locks.try_lock("a").unwrap().expect("it is free");
         assert_eq!(lease.release().unwrap(), Released::NotOwner);
         assert!(next.verify().unwrap());
+    });
+}
+
+/// However little remains of the lease.
+#[test]
+fn a_store_has_time_to_say_what_is_held() {
+    watched(|| {
+        let (store, locks) = Faulty::new().locks(TTL);
+        let lease = locks.lock("a").unwrap();
+        store.inner.advance(TTL * 2);
+        assert!(!lease.renew().unwrap() && !lease.verify().unwrap());
+        let limits = store.question_limits.lock().unwrap();
+        assert!(limits.iter().all(|limit| *limit >= Duration::from_secs(1)) && limits.len() == 1, "{limits:?}");
     });
 }
 
