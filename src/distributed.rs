@@ -31,7 +31,9 @@
 //! |---|---|---|---|---|
 //! | [`MemoryStore`] | after its `ttl` | yes, in this process | with the token | as long as the store lives |
 //! | [`FileStore`] | with its process | yes, on this machine, on a local file system | yes, without a token: it is not lost while the process lives, but by `max_hold` and `at_most` | yes, also over a loss of power |
+//! | `PostgresStore` (feature `postgres`) | with its session | yes, on one server | in the same transaction; else with the token | as long as the server keeps its data |
 //! | `RedisStore` (feature `redis`) | after its `ttl`, by the server's wall clock | as long as it is one server that keeps its data: not over a failover | with the token | as long as the server's data or its clock survive |
+//! | `EtcdStore` (feature `etcd`) | after its `ttl`, by the leader's clock; a new leader begins it anew | yes, also over a failover | with the token, or with a guard in a transaction of etcd | as long as the cluster's data survive |
 //!
 //! # Fencing
 //!
@@ -75,6 +77,8 @@
 mod acquire;
 mod core;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod fence;
 mod file;
 mod job;
@@ -85,13 +89,21 @@ mod memory;
 mod name;
 mod options;
 mod patience;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod random;
 #[cfg(feature = "redis")]
 mod redis;
 mod semaphore;
 mod store;
+#[cfg(any(feature = "etcd", feature = "redis"))]
+mod tls;
 mod watchdog;
 
+#[cfg(feature = "etcd")]
+pub use self::etcd::EtcdStore;
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresStore, lock_in_transaction, try_lock_in_transaction};
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStore;
 pub use error::{Error, StoreError, StoreErrorKind};

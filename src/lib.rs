@@ -148,7 +148,7 @@
 //! [tracing](https://docs.rs/tracing).
 //!
 //! `distributed`, off by default: the module `distributed`, the same calls beyond one process, with stores in memory and as lock files.
-//! `redis` adds a store in a Redis server.
+//! `etcd` adds a store in an etcd cluster, `postgres` one in a PostgreSQL server, and `redis` one in a Redis server.
 //!
 //! # Thread-locals, forks, async
 //!

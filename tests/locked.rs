@@ -8,6 +8,15 @@
 #[path = "../examples/locked/main.rs"]
 mod example;
 
+#[cfg(feature = "etcd")]
+#[allow(dead_code, reason = "shared with the tests of the stores")]
+#[path = "distributed/etcd_server.rs"]
+mod etcd_server;
+#[cfg(feature = "postgres")]
+#[allow(dead_code, reason = "shared with the tests of the stores")]
+#[path = "distributed/postgres_server.rs"]
+mod postgres_server;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -386,6 +395,97 @@ fn who_holds_what_is_listed() {
     assert_eq!(list(&[]), "");
 }
 
+/// A server of its own, and no table at first.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_key_of_a_postgresql_server_is_held() {
+    use crate::postgres_server::{Database, PostgresServer};
+
+    let (dir, database) = (Dir::new("postgres"), Database::empty_on(PostgresServer::shared()));
+    let url = database.url().replace("postgres@", "postgres:s3cret@");
+    let start = |args: &[&str]| {
+        let mut command = Command::new(program());
+        command.args(["--store", &url]).args(args).current_dir(&dir.0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().expect("the example starts")))
+    };
+    let run = |args: &[&str]| start(args).end();
+    let output = run(&["--key", "a", "touch", "ran"]);
+    let said = ended(&output, 69);
+    assert!(said.contains("CREATE TABLE IF NOT EXISTS perkey_fence") && !said.contains("s3cret"), "{said}");
+    assert!(!dir.has("ran"));
+    // What it says can be done.
+    let begin = said.find("CREATE TABLE").expect("it is there");
+    database.execute(&said[begin..]);
+
+    let token = ["--key", "a", "sh", "-c", "printf %s \"$PERKEY_TOKEN\""];
+    for expected in ["1", "2"] {
+        let output = run(&token);
+        ended(&output, 0);
+        assert_eq!(stdout(&output), expected);
+    }
+    let command = format!("touch began; {}; touch ended", until("go"));
+    let held = start(&["--key", "a", "--", "sh", "-c", &command]);
+    dir.wait_for_file("began");
+    ended(&run(&["--key", "a", "--no-wait", "true"]), 75);
+    let listed = run(&["--list"]);
+    assert!(stdout(&listed).starts_with("a\t3\t"), "{listed:?}");
+    // The session ends: so the command has to.
+    database.end_holder();
+    let output = held.end();
+    assert!(ended(&output, 70).contains("key \"a\" is lost: ending the command"), "{output:?}");
+    assert!(!dir.has("ended"));
+    ended(&run(&["--key", "a", "--at-most", "1h", "--at-least", "30m", "true"]), 0);
+    ended(&run(&["--key", "a", "--at-most", "1h", "true"]), 75);
+}
+
+/// The certificate is checked, unless no TLS is wanted.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_postgresql_server_is_asked_by_tls() {
+    use std::sync::Arc;
+
+    use crate::postgres_server::{Database, PostgresServer, TRUSTED};
+
+    let (dir, database) = (Dir::new("tls"), Database::on(Arc::new(PostgresServer::start())));
+    database.server().speak_tls();
+    let run = |host: &str, mode: &str, trusted: &str| {
+        let url = format!("{}?sslmode={mode}", database.url().replace("127.0.0.1", host));
+        let mut command = Command::new(program());
+        command.args([
+            "--store",
+            &url,
+            "--key",
+            "a",
+            "--",
+            "sh",
+            "-c",
+            "touch began; until [ -e go ]; do sleep 0.02; done",
+        ]);
+        command.current_dir(&dir.0).env("SSL_CERT_FILE", trusted);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().expect("the example starts")))
+    };
+    for (mode, has_tls) in [("require", true), ("prefer", true), ("disable", false)] {
+        let running = run("localhost", mode, TRUSTED);
+        dir.wait_for_file("began");
+        let holding = database.holding();
+        let ssl = format!("SELECT ssl FROM pg_stat_ssl WHERE pid = {}", holding[0]);
+        assert_eq!((holding.len(), database.ask::<bool>(&ssl)), (1, has_tls), "{mode}");
+        dir.write("go", "");
+        ended(&running.end(), 0);
+        for name in ["began", "go"] {
+            fs::remove_file(dir.0.join(name)).expect("it is there");
+        }
+    }
+    for (host, trusted) in [("localhost", "/dev/null"), ("127.0.0.1", TRUSTED)] {
+        let output = run(host, "require", trusted).end();
+        let said = ended(&output, 69);
+        assert!(said.contains("is the server's certificate trusted"), "{said}");
+        assert!(!dir.has("began"));
+    }
+}
+
 #[test]
 fn a_command_that_cannot_be_run_is_named() {
     let dir = Dir::new("cannot");
@@ -446,8 +546,78 @@ fn a_file_that_is_no_lock_file_is_named() {
 fn help_has_the_exit_codes_and_examples() {
     let output = Dir::new("help").run(&["--help"]);
     ended(&output, 0);
-    for text in ["Usage: locked", "Exit codes:", "75", "PERKEY_TOKEN", "Examples:", "--at-least <DURATION>", "file:DIR"]
-    {
+    for text in [
+        "Usage: locked",
+        "Exit codes:",
+        "75",
+        "PERKEY_TOKEN",
+        "Examples:",
+        "--at-least <DURATION>",
+        "file:DIR",
+        "postgres://",
+        "redis://HOST",
+        "etcd://HOST",
+    ] {
         assert!(stdout(&output).contains(text), "{text} is not in the help");
+    }
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use super::etcd_server::Etcd;
+    use super::*;
+
+    /// The example with another store.
+    fn command(dir: &Dir, store: &str, args: &[&str]) -> Running {
+        let mut command = Command::new(program());
+        command.args(["--store", store]).args(args).current_dir(&dir.0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().expect("the example starts")))
+    }
+
+    #[test]
+    fn a_command_runs_while_a_cluster_keeps_its_key() {
+        let (dir, etcd) = (Dir::new("etcd"), Etcd::start());
+        let start = |args: &[&str]| command(&dir, &etcd.url(), args);
+        let token = || {
+            let output = start(&["--key", "a", "sh", "-c", "printf %s \"$PERKEY_TOKEN\""]).end();
+            assert_eq!(ended(&output, 0), "");
+            stdout(&output).parse::<u64>().expect("a number")
+        };
+        let first = token();
+        assert!(token() > first);
+
+        let held = start(&["--key", "a", "--", "sh", "-c", &format!("touch began; {}", until("go"))]);
+        dir.wait_for_file("began");
+        ended(&start(&["--key", "a", "--no-wait", "true"]).end(), 75);
+        ended(&start(&["--key", "a", "--at-most", "1m", "true"]).end(), 75);
+        let listed = start(&["--list"]).end();
+        assert_eq!(ended(&listed, 0), "");
+        let lines: Vec<_> = stdout(&listed).lines().collect();
+        assert!(lines.len() == 1 && lines[0].starts_with("a\t"), "{lines:?}");
+        let waits = start(&["--key", "a", "--wait", "1m", "--", "touch", "waited"]);
+        dir.write("go", "");
+        ended(&held.end(), 0);
+        ended(&waits.end(), 0);
+        assert!(dir.has("waited"));
+
+        let job = ["--key", "a", "--at-most", "1h", "--at-least", "30m"];
+        ended(&start(&[&job[..], &["touch", "ran"]].concat()).end(), 0);
+        ended(&start(&[&job[..], &["touch", "again"]].concat()).end(), 75);
+        assert!(dir.has("ran") && !dir.has("again"));
+    }
+
+    #[test]
+    fn a_cluster_that_is_not_there_is_named_without_the_password() {
+        let (dir, planned) = (Dir::new("no-etcd"), Etcd::planned(1, &[]));
+        let store = format!("etcd://user:s3cret@127.0.0.1:{}", planned.port(0));
+        let output = command(&dir, &store, &["--key", "a", "--no-wait", "touch", "ran"]).end();
+        let said = ended(&output, 69);
+        let at = format!("locked: cannot acquire key \"a\" on etcd at 127.0.0.1:{}: no connection: ", planned.port(0));
+        assert!(said.starts_with(&at) && !said.contains("s3cret"), "{said}");
+        let output = command(&dir, "etcd:user:s3cret", &["--key", "a", "touch", "ran"]).end();
+        let said = ended(&output, 2);
+        assert!(said.contains("write etcd://user:password@host") && !said.contains("s3cret"), "{said}");
+        assert!(!dir.has("ran"));
     }
 }

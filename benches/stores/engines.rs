@@ -22,6 +22,12 @@ impl Engine {
         files,
         #[cfg(feature = "redis")]
         redis::server,
+        #[cfg(all(feature = "postgres", unix))]
+        postgres::server,
+        #[cfg(feature = "etcd")]
+        etcd::alone,
+        #[cfg(feature = "etcd")]
+        etcd::three,
     ];
 
     /// One that somebody else runs.
@@ -73,6 +79,60 @@ mod redis {
             address: server.url(),
             requests: Some(Box::new(move || counted.scripts())),
             end: Some(Box::new(move || drop(server))),
+        }
+    }
+}
+
+#[cfg(all(feature = "postgres", unix))]
+mod postgres {
+    use std::rc::Rc;
+
+    use super::Engine;
+    use crate::postgres_server::Database;
+
+    pub(super) fn server() -> Engine {
+        let database = Rc::new(Database::create());
+        let counted = Rc::clone(&database);
+        // Every statement of the stores is a transaction; and so is what counts them.
+        let requests = move || {
+            let count: i64 = counted.ask("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()");
+            count.try_into().expect("not negative")
+        };
+        Engine {
+            name: "PostgreSQL, without fsync".to_owned(),
+            address: database.url(),
+            requests: Some(Box::new(requests)),
+            end: Some(Box::new(move || drop(database))),
+        }
+    }
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use std::rc::Rc;
+
+    use super::Engine;
+    use crate::etcd_server::Etcd;
+
+    pub(super) fn alone() -> Engine {
+        engine("etcd, one member", 1)
+    }
+
+    pub(super) fn three() -> Engine {
+        engine("etcd, three members", 3)
+    }
+
+    fn engine(name: &str, members: usize) -> Engine {
+        let etcd = Rc::new(Etcd::with(members, &[]));
+        let counted = Rc::clone(&etcd);
+        let requests = move || {
+            (0..members).map(|number| counted.metric_of(number, "grpc_server_started_total")).sum::<f64>() as u64
+        };
+        Engine {
+            name: name.to_owned(),
+            address: etcd.url(),
+            requests: Some(Box::new(requests)),
+            end: Some(Box::new(move || drop(etcd))),
         }
     }
 }

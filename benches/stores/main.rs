@@ -1,6 +1,6 @@
 //! What the stores beyond one process cost: a key taken and given back, a waiter woken, a holder killed, a crowd that waits.
 //!
-//! `cargo bench --features redis --bench stores` takes a minute, `-- --quick` some seconds. It starts the servers itself; with the
+//! `cargo bench --features etcd,postgres,redis --bench stores` takes a few minutes, `-- --quick` some seconds. It starts the servers itself; with the
 //! address of a store, as `-- redis://cache.example`, it measures that one instead.
 //! Figures depend on the machine and on the way to the server, so nothing here passes or fails.
 #![forbid(unsafe_code)]
@@ -20,6 +20,14 @@ use perkey::{CancellationToken, Wait};
 use crate::engines::Engine;
 
 mod engines;
+#[cfg(feature = "etcd")]
+#[allow(dead_code, reason = "shared with the tests")]
+#[path = "../../tests/distributed/etcd_server.rs"]
+mod etcd_server;
+#[cfg(all(feature = "postgres", unix))]
+#[allow(dead_code, reason = "shared with the tests")]
+#[path = "../../tests/distributed/postgres_server.rs"]
+mod postgres_server;
 #[cfg(feature = "redis")]
 #[allow(dead_code, reason = "shared with the tests")]
 #[path = "../../tests/distributed/redis_server.rs"]

@@ -22,21 +22,29 @@ Stores:
   file:DIR        Lock files in a directory, for the processes of one machine; not
                   over NFS. The key is held until `locked` ends; --ttl means
                   nothing.
+  postgres://HOST/DATABASE
+                  A PostgreSQL server, as postgres://user:password@host:port/database,
+                  with ?sslmode=require for TLS. The key is held until `locked` ends
+                  or its connection does; --ttl means nothing. Needs a table, once: the
+                  message that misses it has the SQL. Needs the cargo feature
+                  `postgres`.
   redis://HOST    A Redis server, as redis://user:password@host:port/database, or
                   rediss:// for TLS. Needs the cargo feature `redis`.
+  etcd://HOST     An etcd cluster, as etcd://user:password@host:port,host:port, or
+                  etcds:// for TLS. Needs the cargo feature `etcd`.
 
 The command:
   It is started once the key is held, with the fencing token in the environment
   variable PERKEY_TOKEN: a number that is higher than that of every earlier
   holder. Send it along with what is written, and have lower ones refused.
   If the key is lost (--at-most is over, the store was gone for longer than
-  --ttl), the command and what it has started get TERM, and KILL after
+  --ttl, the connection to PostgreSQL has ended), the command and what it has started get TERM, and KILL after
   --kill-after.
   The signals INT, TERM, HUP, QUIT, ALRM, USR1 and USR2 are passed on to it. It
   is in a process group of its own: it cannot ask at the terminal, and Ctrl-Z
   stops `locked` alone, which then renews nothing.
   If `locked` itself is killed by KILL, nobody ends the command, and the key is
-  free (with a file store, at once).
+  free (with a file store or PostgreSQL, at once).
 
 Jobs:
   With --at-most, the command is a job that one of several processes shall run:

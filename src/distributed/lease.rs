@@ -135,6 +135,12 @@ impl Lease {
         Ok(lease)
     }
 
+    /// What was granted.
+    #[cfg(feature = "etcd")]
+    pub(super) fn claim(&self) -> &Claim {
+        &self.held.claim
+    }
+
     /// Has it renewed and its end noticed, if it has one.
     fn watch(&mut self, now: Instant) -> io::Result<()> {
         let Some(over) = self.held.is_over_at() else { return Ok(()) };

@@ -66,9 +66,13 @@ impl Name {
     /// ```
     #[must_use]
     pub fn hash(&self) -> u64 {
-        let bytes = self.namespace.bytes().chain([0xFF]).chain(self.key.bytes());
-        bytes.fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+        hash_on(OFFSET_BASIS, self.namespace.bytes().chain([0xFF]).chain(self.key.bytes()))
     }
+}
+
+/// The hash of what was hashed so far, and of these bytes after it.
+pub(super) fn hash_on(hash: u64, bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 impl fmt::Display for Name {

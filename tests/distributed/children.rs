@@ -35,6 +35,10 @@ impl Shared for Directory {
 fn open(address: &str) -> Arc<dyn Store> {
     match address.split_once(':') {
         Some(("file", directory)) => Arc::new(FileStore::open(directory).expect("a directory")),
+        #[cfg(feature = "postgres")]
+        Some(("postgres", _)) => Arc::new(perkey::distributed::PostgresStore::open(address).expect("a URL")),
+        #[cfg(feature = "etcd")]
+        Some(("etcd", _)) => Arc::new(perkey::distributed::EtcdStore::open(address).expect("a URL")),
         #[cfg(feature = "redis")]
         Some(("redis", _)) => Arc::new(perkey::distributed::RedisStore::open(address).expect("a URL")),
         _ => panic!("{address:?} is no store that this knows"),
@@ -78,6 +82,12 @@ fn obey(store: &Arc<dyn Store>, words: &[&str], lease: &mut Option<Lease>) -> St
             let is_lost = lease.lost().wait_timeout(if is_held { Duration::ZERO } else { GENEROUS });
             format!("held {is_held}, lost {is_lost}")
         }
+        // As `write`, to a table that is fenced.
+        #[cfg(feature = "postgres")]
+        ["update", text] => {
+            let token = lease.as_ref().and_then(Lease::fencing_token).expect("it has tokens");
+            crate::postgres::update(&env::var(ADDRESS).expect("it was set"), token, text).to_string()
+        }
         ["release"] => format!("{:?}", lease.take().expect("it holds something").release().unwrap()),
         ["log", key, log, times, name] => {
             // So long others wait if this is killed while it holds the key.
@@ -95,14 +105,14 @@ fn obey(store: &Arc<dyn Store>, words: &[&str], lease: &mut Option<Lease>) -> St
 }
 
 /// Killed with the test.
-struct Child {
+pub(crate) struct Child {
     process: std::process::Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Child {
-    fn start(place: &impl Shared) -> Self {
+    pub(crate) fn start(place: &impl Shared) -> Self {
         let mut command = Command::new(env::current_exe().expect("this test is a file"));
         command.args(["--exact", "children::child", "--nocapture", "--test-threads", "1"]);
         command.env(ADDRESS, place.address()).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -114,11 +124,11 @@ impl Child {
         child
     }
 
-    fn tell(&mut self, command: &str) {
+    pub(crate) fn tell(&mut self, command: &str) {
         writeln!(self.input, "{command}").expect("the child reads");
     }
 
-    fn answer(&mut self) -> String {
+    pub(crate) fn answer(&mut self) -> String {
         loop {
             let mut line = String::new();
             let length = self.output.read_line(&mut line).expect("the child writes text");
@@ -130,18 +140,18 @@ impl Child {
         }
     }
 
-    fn ask(&mut self, command: &str) -> String {
+    pub(crate) fn ask(&mut self, command: &str) -> String {
         self.tell(command);
         self.answer()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.process);
         kill_process(pid, signal).expect("it is a child");
     }
 
     /// By SIGKILL.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().expect("it is a child");
         self.process.wait().expect("it ends");
     }
@@ -290,6 +300,20 @@ mod file {
     use crate::file::Directory;
 
     children!(Directory);
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use crate::postgres_server::Database;
+
+    children!(Database);
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use crate::etcd_server::Etcd;
+
+    children!(Etcd);
 }
 
 #[cfg(feature = "redis")]

@@ -7,10 +7,18 @@
 
 mod children;
 mod contract;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_server;
 mod faulty;
 mod file;
 mod memory;
-#[cfg(feature = "redis")]
+#[cfg(all(feature = "postgres", unix))]
+mod postgres;
+#[cfg(all(feature = "postgres", unix))]
+mod postgres_server;
+#[cfg(any(feature = "etcd", feature = "redis", all(feature = "postgres", unix)))]
 mod proxy;
 mod recorded;
 #[cfg(feature = "redis")]

@@ -176,7 +176,7 @@ fn keys_are_released_in_reverse_order() {
         let keys: Vec<Noted> = (0..count).map(Noted).collect();
         let locks = KeyedLock::<Noted>::new();
         let guard = locks.lock_keys(keys.iter().rev());
-        assert_eq!(DROPPED.take(), []);
+        assert_eq!(DROPPED.take(), [0_u32; 0]);
         drop(guard);
         assert_eq!(DROPPED.take(), (0..count).rev().collect::<Vec<_>>());
     }

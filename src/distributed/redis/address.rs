@@ -6,6 +6,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::distributed::error::StoreError;
+use crate::distributed::tls::choose_arithmetic;
 
 /// What the URL says. Never shown as a whole: it can have a password in it.
 pub(super) struct Address {
@@ -78,14 +79,6 @@ impl Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
-    }
-}
-
-/// rustls panics if nobody has chosen. What the process has chosen stays.
-fn choose_arithmetic() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // If another thread was quicker, that is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
