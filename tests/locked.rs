@@ -8,6 +8,10 @@
 #[path = "../examples/locked/main.rs"]
 mod example;
 
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+#[allow(dead_code, reason = "shared with the tests of the stores")]
+#[path = "distributed/certificate.rs"]
+mod certificate;
 #[cfg(feature = "etcd")]
 #[allow(dead_code, reason = "shared with the tests of the stores")]
 #[path = "distributed/etcd_server.rs"]
@@ -16,6 +20,10 @@ mod etcd_server;
 #[allow(dead_code, reason = "shared with the tests of the stores")]
 #[path = "distributed/postgres_server.rs"]
 mod postgres_server;
+#[cfg(feature = "redis")]
+#[allow(dead_code, reason = "shared with the tests of the stores")]
+#[path = "distributed/redis_server.rs"]
+mod redis_server;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -439,16 +447,45 @@ fn a_key_of_a_postgresql_server_is_held() {
     ended(&run(&["--key", "a", "--at-most", "1h", "true"]), 75);
 }
 
+/// The certificate is checked.
+#[cfg(feature = "redis")]
+#[test]
+fn a_redis_server_is_asked_by_tls() {
+    use crate::certificate::Certificate;
+    use crate::redis_server::RedisServer;
+
+    let certificate = Certificate::of("DNS:localhost");
+    let server = RedisServer::with_tls(&certificate);
+    let run = |host: &str, trusted: &str| {
+        let mut command = Command::new(program());
+        let url = format!("rediss://{host}:{}", server.port());
+        command.args(["--store", &url, "--key", "a", "--wait", "5s", "--", "sh", "-c", "echo \"token $PERKEY_TOKEN\""]);
+        command.env("SSL_CERT_FILE", trusted).stdin(Stdio::null()).output().expect("the example starts")
+    };
+    let output = run("localhost", &certificate.file());
+    ended(&output, 0);
+    assert!(stdout(&output).starts_with("token "), "{output:?}");
+    for (host, trusted) in [("localhost", "/dev/null"), ("127.0.0.1", &*certificate.file())] {
+        let output = run(host, trusted);
+        let said = ended(&output, 69);
+        assert!(said.contains("its certificate trusted?"), "{said}");
+        assert_eq!(stdout(&output), "");
+    }
+}
+
 /// The certificate is checked, unless no TLS is wanted.
 #[cfg(feature = "postgres")]
 #[test]
 fn a_postgresql_server_is_asked_by_tls() {
     use std::sync::Arc;
 
-    use crate::postgres_server::{Database, PostgresServer, TRUSTED};
+    use crate::certificate::Certificate;
+    use crate::postgres_server::{Database, PostgresServer};
 
     let (dir, database) = (Dir::new("tls"), Database::on(Arc::new(PostgresServer::start())));
-    database.server().speak_tls();
+    let certificate = Certificate::of("DNS:localhost");
+    let trusted = &*certificate.file();
+    database.server().speak_tls(&certificate);
     let run = |host: &str, mode: &str, trusted: &str| {
         let url = format!("{}?sslmode={mode}", database.url().replace("127.0.0.1", host));
         let mut command = Command::new(program());
@@ -467,7 +504,7 @@ fn a_postgresql_server_is_asked_by_tls() {
         Running(Some(command.spawn().expect("the example starts")))
     };
     for (mode, has_tls) in [("require", true), ("prefer", true), ("disable", false)] {
-        let running = run("localhost", mode, TRUSTED);
+        let running = run("localhost", mode, trusted);
         dir.wait_for_file("began");
         let holding = database.holding();
         let ssl = format!("SELECT ssl FROM pg_stat_ssl WHERE pid = {}", holding[0]);
@@ -478,7 +515,7 @@ fn a_postgresql_server_is_asked_by_tls() {
             fs::remove_file(dir.0.join(name)).expect("it is there");
         }
     }
-    for (host, trusted) in [("localhost", "/dev/null"), ("127.0.0.1", TRUSTED)] {
+    for (host, trusted) in [("localhost", "/dev/null"), ("127.0.0.1", trusted)] {
         let output = run(host, "require", trusted).end();
         let said = ended(&output, 69);
         assert!(said.contains("is the server's certificate trusted"), "{said}");

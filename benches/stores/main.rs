@@ -19,6 +19,10 @@ use perkey::{CancellationToken, Wait};
 
 use crate::engines::Engine;
 
+#[cfg(any(feature = "etcd", feature = "redis", all(feature = "postgres", unix)))]
+#[allow(dead_code, reason = "shared with the tests")]
+#[path = "../../tests/distributed/certificate.rs"]
+mod certificate;
 mod engines;
 #[cfg(feature = "etcd")]
 #[allow(dead_code, reason = "shared with the tests")]

@@ -13,6 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use perkey::distributed::EtcdStore;
 use serde_json::{Value, json};
 
+use crate::certificate::Certificate;
+
 /// For what is sure to happen: so long a slow machine may take.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
 
@@ -47,8 +49,9 @@ impl Etcd {
     }
 
     /// Of one member, with that certificate. It is asked over TLS; these questions of the tests do not check the certificate.
-    pub(crate) fn with_tls(certificate: &str, key: &str) -> Self {
-        let mut etcd = Self::planned(1, &["--cert-file", certificate, "--key-file", key]);
+    #[allow(dead_code, reason = "not by all who start servers")]
+    pub(crate) fn with_tls(certificate: &Certificate) -> Self {
+        let mut etcd = Self::planned(1, &["--cert-file", &certificate.file(), "--key-file", &certificate.key()]);
         etcd.is_tls = true;
         // If it was chosen, that is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();

@@ -5,6 +5,8 @@
 
 #![cfg(not(loom))]
 
+#[cfg(any(feature = "etcd", feature = "redis", all(feature = "postgres", unix)))]
+mod certificate;
 mod children;
 mod contract;
 #[cfg(feature = "etcd")]

@@ -17,12 +17,10 @@ use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
+use crate::certificate::Certificate;
+
 /// For what is sure to happen: so long a slow machine may take.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
-
-/// Who has signed the certificate of a server [with TLS](PostgresServer::speak_tls).
-#[allow(dead_code, reason = "used by the tests of the example")]
-pub(crate) const TRUSTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/distributed/postgres/tls/ca.crt");
 
 /// A server. Ended at the end.
 pub(crate) struct PostgresServer {
@@ -247,15 +245,12 @@ impl PostgresServer {
         self.port
     }
 
-    /// From now on it has TLS, as `localhost`, with the certificate in `postgres/tls`: see [`TRUSTED`].
+    /// From now on it has TLS.
     #[allow(dead_code, reason = "used by the tests of the example")]
-    pub(crate) fn speak_tls(&self) {
-        for (name, text) in [
-            ("server.crt", include_str!("postgres/tls/server.crt")),
-            ("server.key", include_str!("postgres/tls/server.key")),
-        ] {
+    pub(crate) fn speak_tls(&self, certificate: &Certificate) {
+        for (name, file) in [("server.crt", certificate.file()), ("server.key", certificate.key())] {
             let path = self.directory.data().join(name);
-            fs::write(&path, text).expect("there is room");
+            fs::copy(file, &path).expect("there is room");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
             if let Some((user, group)) = unprivileged() {
                 chown(&path, Some(user), Some(group)).expect("root may do that");

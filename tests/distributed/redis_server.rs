@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use perkey::distributed::RedisStore;
 use redis::{Connection, FromRedisValue};
 
+use crate::certificate::Certificate;
+
 /// For what is sure to happen: so long a slow machine may take.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
 
@@ -30,6 +32,17 @@ impl RedisServer {
     /// With settings, as `["--requirepass", "secret"]`.
     pub(crate) fn with(settings: &[&str]) -> Self {
         let mut server = Self::planned(settings);
+        server.run();
+        server
+    }
+
+    /// With TLS, and nothing else.
+    #[allow(dead_code, reason = "used by the tests of the example")]
+    pub(crate) fn with_tls(certificate: &Certificate) -> Self {
+        let mut server = Self::planned(&[]);
+        let (port, file, key) = (server.port.to_string(), certificate.file(), certificate.key());
+        let settings = ["--port", "0", "--tls-port", &port, "--tls-cert-file", &file, "--tls-key-file", &key];
+        server.settings = settings.into_iter().chain(["--tls-auth-clients", "no"]).map(str::to_owned).collect();
         server.run();
         server
     }

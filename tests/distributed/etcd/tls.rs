@@ -1,49 +1,16 @@
 //! TLS, with a certificate that the test makes.
 
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use perkey::distributed::{DistributedLock, EtcdStore, StoreErrorKind};
 
 use super::{kind, seconds};
+use crate::certificate::Certificate;
 use crate::etcd_server::Etcd;
 
 /// For the part that runs in a child: the certificates that are trusted are those of a process.
 const URL: &str = "PERKEY_TEST_ETCD_TLS";
-
-struct Certificate(PathBuf);
-
-impl Certificate {
-    /// Of this machine, signed by itself.
-    fn new() -> Self {
-        let directory = env::temp_dir().join(format!("perkey-etcd-tls-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
-            .args(["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"])
-            // It is trusted as it is, and signs no others.
-            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-            .args(["-keyout", "key.pem", "-out", "cert.pem"])
-            .current_dir(&directory)
-            .stderr(Stdio::null())
-            .status()
-            .unwrap_or_else(|error| panic!("cannot start openssl ({error}): install the Debian package openssl"));
-        assert!(made.success());
-        Self(directory)
-    }
-
-    fn file(&self, name: &str) -> String {
-        Path::join(&self.0, name).display().to_string()
-    }
-}
-
-impl Drop for Certificate {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn open(url: &str) -> DistributedLock {
     DistributedLock::with_options(EtcdStore::open(url).unwrap(), seconds(30))
@@ -61,13 +28,13 @@ fn child() {
 
 #[test]
 fn a_certificate_that_is_trusted_is_taken_and_no_other() {
-    let certificate = Certificate::new();
-    let etcd = Etcd::with_tls(&certificate.file("cert.pem"), &certificate.file("key.pem"));
+    let certificate = Certificate::of("IP:127.0.0.1");
+    let etcd = Etcd::with_tls(&certificate);
     let secure = etcd.url().replace("etcd://", "etcds://");
     let child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "etcd::tls::child", "--nocapture"])
         .env(URL, &secure)
-        .env("SSL_CERT_FILE", certificate.file("cert.pem"))
+        .env("SSL_CERT_FILE", certificate.file())
         .output()
         .unwrap();
     assert!(child.status.success() && String::from_utf8_lossy(&child.stdout).contains("locked over TLS"), "{child:?}");
