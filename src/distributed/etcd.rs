@@ -65,7 +65,8 @@ mod wire;
 ///
 /// # Time limits
 ///
-/// A request has two seconds, and the time that the call has left if that is less, but at least half a second.
+/// A request has two seconds, and the time that the call has left if that is less, but at least a second, or half of what is
+/// left of the lease for a renewal.
 /// Each server gets its share of that; if one does not answer, the next is asked, and the next request begins with that
 /// one. A wait that ends without the key may take two seconds more, to give its place in the queue back.
 /// (For each request a thread looks up the name of the host, so that this is bounded, too.) Proxies that the environment names are
@@ -92,7 +93,7 @@ pub struct EtcdStore {
 /// No attempt takes longer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// An attempt may always take so long: one that is cut off has an outcome that nobody knows, and the members have to agree first.
-const SHORTEST_ATTEMPT: Duration = Duration::from_millis(500);
+const SHORTEST_ATTEMPT: Duration = Duration::from_secs(1);
 
 impl EtcdStore {
     /// A store in the cluster that the URL names: `etcd://host,host` with some of its members, with `user:password@` before the hosts, and
@@ -152,7 +153,7 @@ impl Store for EtcdStore {
 
     /// The lease has the time to live that it was made with.
     fn renew(&self, claim: &Claim, _: Duration, within: Duration) -> Result<Renewal, StoreError> {
-        let term = self.gateway.renew(&Keys::of(claim), end(within))?;
+        let term = self.gateway.renew(&Keys::of(claim), Instant::now() + within.min(ATTEMPT))?;
         Ok(term.map_or(Renewal::NotOwner, Renewal::Renewed))
     }
 

@@ -119,7 +119,8 @@ impl DistributedLock {
     ///
     /// The key is taken for at most `limits.at_most`, without renewal: then others may run the job, and a process that was killed
     /// blocks it no longer. Once `work` is done the key is kept until `limits.at_least` have passed since the start, so that
-    /// a process whose clock is late does not run it again. If it panics the key is given back at once, as after every panic.
+    /// a process whose clock is late does not run it again. Where the store has no leases (a session, a lock file) it is this process that
+    /// gives the key up after `limits.at_most`: one that is stopped does so when it goes on. If it panics the key is given back at once, as after every panic.
     ///
     /// # Errors
     ///

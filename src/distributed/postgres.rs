@@ -297,7 +297,12 @@ impl Store for PostgresStore {
         let (answer, owner) = (Answer::new(), claim.owner());
         let own = answer.clone();
         self.shared.engine.spawn(async move {
-            own.give(session.free(owner, keep_for).await);
+            let freed = session.free(owner, keep_for).await;
+            let is_kept = freed.is_err() && !keep_for.is_zero();
+            own.give(freed);
+            if is_kept {
+                session.free_in_the_end(owner, keep_for).await;
+            }
         })?;
         answer.wait(end(within)).unwrap_or_else(|| Err(fault::of_unknown()))
     }

@@ -359,9 +359,14 @@ impl Database {
     }
 
     /// How many sessions listen, for any key.
-    pub(crate) fn listening(&self) -> i64 {
-        self.ask(&format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND query LIKE 'LISTEN perkey%'",
+    pub(crate) fn listening(&self) -> usize {
+        self.listeners().len()
+    }
+
+    /// Their processes.
+    pub(crate) fn listeners(&self) -> Vec<i32> {
+        self.ask_all(&format!(
+            "SELECT pid FROM pg_stat_activity WHERE datname = '{}' AND query LIKE 'LISTEN perkey%'",
             self.name
         ))
     }

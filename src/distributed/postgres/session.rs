@@ -14,7 +14,7 @@ use crate::distributed::error::StoreError;
 use crate::distributed::lost::Lost;
 use crate::distributed::random::random;
 use crate::distributed::store::{Claim, Grant, Holder, Kind, OwnerId, Released};
-use crate::sync::Mutex;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::address::Address;
 use super::book::{Book, Entry};
@@ -88,6 +88,8 @@ pub(super) struct Session {
     book: Mutex<Book>,
     /// Of its threads that want a permit one after the other asks, so that none is refused what another only asks for.
     permits: AsyncMutex<()>,
+    /// So many requests were answered.
+    answered: AtomicU64,
     lock_grant: OnceCell<Statement>,
     permit_grant: OnceCell<Statement>,
     free: OnceCell<Statement>,
@@ -110,6 +112,7 @@ impl Session {
             mark,
             book: Mutex::default(),
             permits: AsyncMutex::new(()),
+            answered: AtomicU64::new(0),
             lock_grant: OnceCell::new(),
             permit_grant: OnceCell::new(),
             free: OnceCell::new(),
@@ -236,7 +239,9 @@ impl Session {
     ) -> Result<Row, StoreError> {
         let client = self.wire.client();
         let statement = statement.get_or_try_init(|| client.prepare(text)).await.map_err(fault::of_request)?;
-        client.query_one(statement, parameters).await.map_err(fault::of_request)
+        let reply = client.query_one(statement, parameters).await;
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        reply.map_err(fault::of_request)
     }
 
     /// Gives numbers back that may be locked and are in no hold. If even that fails, the session is given up.
@@ -253,11 +258,13 @@ impl Session {
             Entry::Ending => return Err(StoreError::transient("the server is being asked for that already")),
             Entry::None => return Ok(Released::NotOwner),
         };
-        // First: who gets the lock next has to see it.
-        let kept = match keep_for.is_zero() {
-            true => Ok(()),
-            false => self.keep(hold.number, owner, keep_for).await,
-        };
+        // First: who gets the lock next has to see it. If it fails, the lock stays as it is: that keeps it too.
+        if !keep_for.is_zero()
+            && let Err(error) = self.keep(hold.number, owner, keep_for).await
+        {
+            self.book.lock().end(owner, false);
+            return Err(error);
+        }
         let channel = numbers::channel(hold.channel);
         let freed = self.reply(&self.free, FREE, &[&hold.number, &self.mark, &channel]).await;
         let freed = freed.and_then(|row| {
@@ -266,8 +273,19 @@ impl Session {
         });
         self.book.lock().end(owner, freed.is_ok());
         let was_held = freed?;
-        kept?;
         Ok(if was_held { Released::Freed } else { Released::NotOwner })
+    }
+
+    /// As [`free`](Self::free), again and again until it is done, or there is nothing left to keep.
+    pub(super) async fn free_in_the_end(&self, owner: OwnerId, keep_for: Duration) {
+        let begin = Instant::now();
+        while !self.is_over() {
+            sleep(BEAT).await;
+            let left = keep_for.saturating_sub(begin.elapsed());
+            if self.free(owner, left).await.is_ok() {
+                return;
+            }
+        }
     }
 
     async fn keep(&self, number: i64, owner: OwnerId, keep_for: Duration) -> Result<(), StoreError> {
@@ -311,6 +329,7 @@ impl Session {
 
     /// Whether the session is there, and still the same.
     async fn answers(&self) -> bool {
+        let answered = self.answered.load(Ordering::Relaxed);
         let mut row = pin!(self.wire.client().query_typed_one(MARKED, &[]));
         // Twice: if this process was stopped meanwhile, the first half is over before the answer, which has come, is looked at.
         for _ in 0..2 {
@@ -319,7 +338,8 @@ impl Session {
                 return mark.is_ok_and(|mark| mark.as_ref() == Some(&self.mark));
             }
         }
-        false
+        // Others were asked before, and wait for a table that somebody else has locked.
+        self.answered.load(Ordering::Relaxed) != answered
     }
 }
 

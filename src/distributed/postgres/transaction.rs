@@ -26,6 +26,8 @@ use super::{fault, numbers};
 ///
 /// It waits in the order of arrival, for as long as the transaction's `lock_timeout` says (by default: for ever). The
 /// client library has no time limits: where the server stops, or the network swallows everything, this waits as every other query does.
+/// A process that is killed while it waits stays in the server's queue until its turn has come, and those behind it wait so long, unless
+/// the server's `client_connection_check_interval` is set.
 ///
 /// # Errors
 ///

@@ -26,7 +26,7 @@ fn a_hundred_who_wait_do_not_hammer_the_server() {
                     scope.spawn(move || DistributedLock::new(store).lock("report").unwrap().fencing_token().unwrap())
                 })
                 .collect();
-            until("all listen", || database.listening() == i64::try_from(WAITERS).unwrap());
+            until("all listen", || database.listening() == WAITERS);
             println!("all listen after {:?}", begin.elapsed());
             // Each looks once or twice in a second, after a while, and asks once in two whether the session is there.
             let (first, since) = (proxy.requested(), Instant::now());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use perkey::distributed::{DistributedLock, PostgresStore, Released, StoreErrorKind};
+use perkey::distributed::{DistributedLock, Job, JobLimits, PostgresStore, Released, StoreErrorKind};
 
 use super::kind;
 use crate::postgres_server::{Database, PostgresServer, WATCHDOG, until, url};
@@ -206,5 +206,52 @@ fn a_server_that_never_says_anything_is_waited_for_in_vain() {
         assert!(error.to_string().contains("does not answer in time"), "{error}");
         drop(locks);
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    });
+}
+
+/// Others of its requests wait for a table that somebody has locked, as one does who makes an index: the server is there all the same.
+#[test]
+fn a_session_that_is_answered_late_is_not_given_up() {
+    watched(|| {
+        let database = Database::create();
+        let locks = DistributedLock::new(database.store());
+        let held = locks.lock("held").unwrap();
+        let mut client = database.client();
+        let mut transaction = client.transaction().unwrap();
+        transaction.batch_execute("LOCK TABLE perkey_fence IN SHARE MODE").unwrap();
+        thread::scope(|scope| {
+            let locks = &locks;
+            let ask = |number| scope.spawn(move || locks.lock_with(&format!("key {number}"), WATCHDOG / 2).map(drop));
+            let asking: Vec<_> = (0..12).map(ask).collect();
+            // Without the others' answers it would be given up after eight seconds at the most.
+            assert!(!held.lost().wait_timeout(Duration::from_secs(12)), "the session was given up");
+            transaction.rollback().unwrap();
+            asking.into_iter().for_each(|asking| asking.join().unwrap().unwrap());
+        });
+        assert!(held.verify().unwrap());
+        assert_eq!(held.release().unwrap(), Released::Freed);
+    });
+}
+
+/// If it cannot be written down that a key is kept, the session keeps it until it can.
+#[test]
+fn a_job_is_kept_although_the_table_is_locked_at_its_end() {
+    watched(|| {
+        let database = Database::create();
+        let (here, there) = (DistributedLock::new(database.store()), DistributedLock::new(database.store()));
+        let limits = JobLimits { at_most: Duration::from_secs(600), at_least: Duration::from_secs(600) };
+        let mut client = database.client();
+        let mut transaction = None;
+        let ran = here.run_job("report", limits, |_| {
+            let mut begun = client.transaction().unwrap();
+            begun.batch_execute("LOCK TABLE perkey_fence IN ACCESS EXCLUSIVE MODE").unwrap();
+            transaction = Some(begun);
+        });
+        assert_eq!(ran.unwrap(), Job::Ran(()));
+        transaction.unwrap().rollback().unwrap();
+        assert_eq!(there.run_job("report", limits, |_| ()).unwrap(), Job::Skipped);
+        until("it is written down", || there.holders("").unwrap().iter().any(|holder| holder.owner.is_empty()));
+        assert_eq!(there.run_job("report", limits, |_| ()).unwrap(), Job::Skipped);
+        until("the session has given it back", || database.holding().is_empty());
     });
 }
