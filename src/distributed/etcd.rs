@@ -26,8 +26,10 @@ mod wire;
 /// Leases that an etcd cluster keeps (version 3.4 or later), for all that can reach it. Clones share their connections.
 ///
 /// **Promise**: of those who ask one is granted, in the order in which they asked, and as long as a majority of the members
-/// works: also while the leader fails and another takes over. A lease does not end in the cluster before it ends for its holder: a
-/// renewal counts only if no other member has become the leader meanwhile. For [correctness](super#efficiency-or-correctness) one of these
+/// works: also while the leader fails and another takes over. A renewal counts only if no other member has become the leader
+/// meanwhile. But leases are no proof: a leader that stood still for longer than a lease, while another took over, can when it goes on
+/// have the lease ended that was renewed by the other (etcd issue 15247, seen with 3.4.23, mended in later releases of 3.4 and 3.5);
+/// then two believe to hold the key until the next renewal. For [correctness](super#efficiency-or-correctness) one of these
 /// has to be added, as with every lease:
 ///
 /// * the resource checks the [fencing token](super::Lease::fencing_token), which is the *create revision* of the holder's key: it only

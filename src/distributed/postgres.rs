@@ -33,7 +33,8 @@ pub use self::transaction::{lock_in_transaction, try_lock_in_transaction};
 /// share that session.
 ///
 /// **Promise**: of those who ask one is granted, and nobody else until that session has ended: there are no leases that run out, so
-/// [`ttl`](super::LeaseOptions::ttl) and [`renew`](super::LeaseOptions::renew) do nothing. But the session can end while its holder works on. So:
+/// [`renew`](super::LeaseOptions::renew) does nothing, and [`ttl`](super::LeaseOptions::ttl) only says for how long a server that fails is
+/// asked again. But the session can end while its holder works on. So:
 ///
 /// * For data that is written **in the same transaction** it is correct, without a token: see [`lock_in_transaction`].
 /// * Else it is a lock for [efficiency](super#efficiency-or-correctness); for correctness the resource has to check the
@@ -43,7 +44,8 @@ pub use self::transaction::{lock_in_transaction, try_lock_in_transaction};
 /// # The table
 ///
 /// Tokens are counted in a table `perkey_fence`, which [`create_table`](Self::create_table) makes, once. It has a row for each
-/// key that was ever locked, and one for each permit of a semaphore. They stay **for ever**: do not delete one while somebody may still
+/// key that was ever locked, and one for each permit of a semaphore. All users have to find the same table on their `search_path`: two tables
+/// would count two sequences of tokens. The rows stay **for ever**: do not delete one while somebody may still
 /// write with an old token. A user needs `SELECT`, `INSERT` and `UPDATE` on it. Lock and token are taken by one
 /// statement, and what is granted has been written to the disk.
 ///
@@ -177,7 +179,8 @@ impl PostgresStore {
         Ok(Self { shared: Arc::new(Shared { address, sessions, listener, engine: Engine::default() }) })
     }
 
-    /// Makes the table `perkey_fence`, in the first schema of the user's `search_path`, if it is not there. Several may do so at once.
+    /// Makes the table `perkey_fence` in the first schema of the user's `search_path`, unless there is one in any of its schemas. Several may
+    /// do so at once.
     ///
     /// # Errors
     ///
@@ -185,7 +188,8 @@ impl PostgresStore {
     pub fn create_table(&self) -> Result<(), StoreError> {
         // The lock is for two who find that it is not there. Sent as one text, it is one transaction.
         let number = numbers::of_lock(&Name::new("", "perkey_fence"));
-        let text = format!("SELECT pg_advisory_xact_lock({number}); {TABLE}");
+        let make = format!("DO $$ BEGIN IF to_regclass('perkey_fence') IS NULL THEN {TABLE}; END IF; END $$");
+        let text = format!("SELECT pg_advisory_xact_lock({number}); {make}");
         self.ask(end(ATTEMPT), fault::of_unknown, move |session| async move { session.run(&text).await })
     }
 
@@ -298,8 +302,9 @@ impl Store for PostgresStore {
         let own = answer.clone();
         self.shared.engine.spawn(async move {
             let freed = session.free(owner, keep_for).await;
-            let is_kept = freed.is_err() && !keep_for.is_zero();
+            let is_kept = freed.is_err();
             own.give(freed);
+            // The session would hold it for as long as it lasts.
             if is_kept {
                 session.free_in_the_end(owner, keep_for).await;
             }

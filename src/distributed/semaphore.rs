@@ -14,7 +14,8 @@ use crate::semaphore::KeyedSemaphore;
 use crate::wait::{Deadline, Wait};
 
 /// At most so many holders per key, over all processes that use the same store and namespace. Those with different limits
-/// see the same holders, and each keeps to its own limit, as far as the store can tell (lock files cannot, quite).
+/// see the same holders, and each keeps to its own limit, as far as the store can tell (lock files and PostgreSQL
+/// cannot, quite: one with a smaller limit does not see the places above it).
 ///
 /// As a [`DistributedLock`](super::DistributedLock) otherwise; a key of one is not the same as a key of the other, also with a limit
 /// of 1.

@@ -78,6 +78,8 @@ impl Watchdog {
         }
         let task = state.remove(number);
         drop(state);
+        // The thread may sleep until this task was due, and there may be nothing else to do.
+        self.changed.notify_all();
         drop(task);
     }
 
@@ -111,6 +113,34 @@ impl Watchdog {
                 state.insert(number, due, task);
             }
             self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Never;
+
+    impl Task for Never {
+        fn run(&mut self) -> Option<Instant> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_thread_ends_when_there_is_nothing_left_to_do() {
+        let watchdog = Arc::new(Watchdog::default());
+        let begin = Instant::now();
+        let task = watchdog.add(begin + Duration::from_secs(3600), Box::new(Never)).expect("there are threads");
+        watchdog.take_off(task);
+        let mut state = watchdog.state.lock();
+        while state.thread.is_some() {
+            assert!(begin.elapsed() < 6 * IDLE, "it waits for a task that was taken off");
+            drop(state);
+            thread::sleep(Duration::from_millis(20));
+            state = watchdog.state.lock();
         }
     }
 }

@@ -59,7 +59,7 @@ fn the_table_is_asked_for_and_two_can_make_it_at_once() {
         let locks = DistributedLock::new(database.store());
         let error = locks.lock("report").unwrap_err();
         assert_eq!(kind(&error), Some(StoreErrorKind::Permanent), "{error}");
-        for way_out in ["PostgresStore::create_table", "CREATE TABLE IF NOT EXISTS perkey_fence (\n"] {
+        for way_out in ["PostgresStore::create_table", "CREATE TABLE perkey_fence (\n"] {
             assert!(error.to_string().contains(way_out), "{error}");
         }
         let error = locks.holders("").unwrap_err();

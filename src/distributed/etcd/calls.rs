@@ -149,10 +149,9 @@ impl Gateway {
         let senseless = || fault::of_reply(Effect::Changes);
         let seen_at = number(&said["header"], "revision").ok_or_else(senseless)?;
         if said["succeeded"].as_bool() == Some(true) {
-            let mut ahead = found(&said["responses"][1]["response_range"]);
             // What was made in this step is the own key.
-            ahead.retain(|entry| entry.revision < seen_at);
-            return Ok(Some(Place { revision: seen_at, ahead: spelled(ahead), seen_at }));
+            let ahead = spelled(&said["responses"][1]["response_range"], |revision| revision < seen_at);
+            return Ok(Some(Place { revision: seen_at, ahead, seen_at }));
         }
         let own = found(&said["responses"][0]["response_range"]).pop().ok_or_else(senseless)?;
         self.look(keys, own.revision, limit, until).map_err(Fault::half_done)
@@ -165,9 +164,9 @@ impl Gateway {
         let answer = self.ask(&Request { path: "kv/txn", body, effect: Effect::Looks }, until)?;
         let said = yes(answer, Effect::Looks)?;
         let seen_at = number(&said["header"], "revision").ok_or_else(|| fault::of_reply(Effect::Looks))?;
-        let [own, ahead] = [0, 1].map(|number| found(&said["responses"][number]["response_range"]));
-        let is_there = own.iter().any(|own| own.revision == revision);
-        Ok(is_there.then(|| Place { revision, ahead: spelled(ahead), seen_at }))
+        let [own, ahead] = [0, 1].map(|number| &said["responses"][number]["response_range"]);
+        let is_there = found(own).iter().any(|own| own.revision == revision);
+        Ok(is_there.then(|| Place { revision, ahead: spelled(ahead, |_| true), seen_at }))
     }
 
     /// Whether the claim has its key.
@@ -209,9 +208,9 @@ impl Gateway {
     /// Everything that begins so, by its name, as it was at one time.
     pub(super) fn list(&self, beginning: &str, within: Duration) -> Result<Vec<Entry>, Fault> {
         let (mut all, mut revision) = (Vec::new(), None);
-        let (mut from, end) = (beginning.to_owned(), keys::end_of(beginning));
+        let (mut from, end) = (encoded(beginning), keys::end_of(beginning));
         loop {
-            let mut body = range(&from, Some(&end));
+            let mut body = json!({"key": from, "range_end": encoded(&end)});
             body["limit"] = PAGE.to_string().into();
             if let Some(revision) = revision {
                 body["revision"] = u64::to_string(&revision).into();
@@ -220,8 +219,12 @@ impl Gateway {
             let said = yes(self.ask(&request, Instant::now() + within)?, Effect::Looks)?;
             revision = revision.or_else(|| number(&said["header"], "revision"));
             all.append(&mut found(&said));
-            match all.last() {
-                Some(last) if said["more"].as_bool() == Some(true) => from = format!("{}\0", last.key),
+            match spelled(&said, |_| true).pop().and_then(|last| STANDARD.decode(last).ok()) {
+                // After the last one, whatever its name.
+                Some(mut last) if said["more"].as_bool() == Some(true) => {
+                    last.push(0);
+                    from = STANDARD.encode(last);
+                }
                 _ => return Ok(all),
             }
         }
@@ -293,8 +296,11 @@ fn found(range: &Value) -> Vec<Entry> {
     entries.iter().filter_map(entry).collect()
 }
 
-fn spelled(entries: Vec<Entry>) -> Vec<String> {
-    entries.iter().map(|entry| encoded(&entry.key)).collect()
+/// The keys in a reply, as the server spells them: also those that are no text, as they have places in the queue too.
+fn spelled(range: &Value, is_meant: impl Fn(u64) -> bool) -> Vec<String> {
+    let entries = range["kvs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let meant = entries.iter().filter(|entry| number(entry, "create_revision").is_some_and(&is_meant));
+    meant.filter_map(|entry| Some(entry["key"].as_str()?.to_owned())).collect()
 }
 
 fn encoded(text: &str) -> String {
@@ -354,6 +360,7 @@ mod tests {
         let found = found(&said);
         let seen: Vec<_> = found.iter().map(|entry| (&*entry.key, &*entry.value, entry.revision)).collect();
         assert_eq!(seen, [("a", "limit 1", 5), ("b", "", 6)]);
-        assert_eq!(spelled(found), ["YQ==", "Yg=="]);
+        assert_eq!(spelled(&said, |_| true), ["YQ==", "Yg==", "/w=="]);
+        assert_eq!(spelled(&said, |revision| revision < 6), ["YQ=="]);
     }
 }

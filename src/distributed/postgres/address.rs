@@ -32,6 +32,12 @@ impl Address {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(is_no_url("it cannot be read"));
         }
+        // The parser takes what is before the first for user and password, and the rest for a host, which is shown.
+        let authority =
+            url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
+        if url.matches('@').count() > 1 || url.contains('@') != authority.contains('@') {
+            return Err(is_no_url("an @ in a user name, a password or a database is written %40"));
+        }
         // What the parser says can show a part of the URL.
         let mut config: Config = url.parse().map_err(|_| is_no_url("it cannot be read"))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -134,6 +140,9 @@ mod tests {
             "postgres://user:s3cret@host:x",
             "postgres://user@host/jobs?s3cret=1",
             "postgres://user@host/jobs?sslmode=s3cret",
+            "postgres://user:pass@s3cret@host/jobs",
+            "postgres://user:pass@s/s3cret@host/jobs",
+            "postgres://host/jobs?user=user&password=pass@s3cret",
         ] {
             let error = Address::parse(url).unwrap_err().to_string();
             assert!(error.contains("write postgres://") && !error.contains("s3cret"), "{error}");

@@ -142,7 +142,7 @@ mod tests {
             ("28P01", Permanent, "the password"),
             ("28000", Permanent, "pg_hba.conf"),
             ("3D000", Permanent, "the name of the database"),
-            ("42P01", Permanent, "run: CREATE TABLE IF NOT EXISTS perkey_fence ("),
+            ("42P01", Permanent, "run: CREATE TABLE perkey_fence ("),
             ("42501", Permanent, "GRANT SELECT, INSERT, UPDATE"),
             ("26000", Permanent, "a pooler in transaction mode"),
             ("22012", Permanent, "the server says \"no\" (22012)"),

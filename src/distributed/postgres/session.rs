@@ -271,6 +271,13 @@ impl Session {
             self.check_own(&row)?;
             get(&row, 1)
         });
+        let freed = match freed {
+            // What fails at its end may have freed it before: then only nobody was told.
+            Err(error) if !self.is_over() && self.holds(hold.number).await.is_ok_and(|held| !held) => {
+                if self.is_over() { Err(error) } else { Ok(true) }
+            }
+            freed => freed,
+        };
         self.book.lock().end(owner, freed.is_ok());
         let was_held = freed?;
         Ok(if was_held { Released::Freed } else { Released::NotOwner })

@@ -1,4 +1,4 @@
-CREATE TABLE IF NOT EXISTS perkey_fence (
+CREATE TABLE perkey_fence (
     id bigint PRIMARY KEY,
     namespace bytea NOT NULL,
     key bytea NOT NULL,

@@ -255,3 +255,47 @@ fn a_job_is_kept_although_the_table_is_locked_at_its_end() {
         until("the session has given it back", || database.holding().is_empty());
     });
 }
+
+/// The server frees the lock, and then cannot announce it, because another transaction that does is waited for.
+#[test]
+fn what_was_freed_by_a_request_that_failed_can_be_locked_again() {
+    watched(|| {
+        let database = Database::on(Arc::new(PostgresServer::start()));
+        let set_standby = |name: &str| {
+            database.execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
+            database.execute("SELECT pg_reload_conf()");
+            until("it is set", || database.ask::<String>("SHOW synchronous_standby_names") == name);
+        };
+        database.execute("CREATE TABLE written (id int)");
+        let locks = DistributedLock::new(database.store());
+        let lease = locks.lock("report").unwrap();
+        set_standby("gone");
+        thread::scope(|scope| {
+            let mut client = database.client();
+            let announcing =
+                scope.spawn(move || client.batch_execute("INSERT INTO written VALUES (1); NOTIFY written"));
+            until("it waits for the standby", || {
+                database.ask::<bool>("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')")
+            });
+            drop(lease);
+            until("the server has freed it", || database.holding().is_empty());
+            set_standby("");
+            announcing.join().unwrap().unwrap();
+        });
+        let again = locks.lock_with("report", WATCHDOG / 2).unwrap();
+        assert_eq!(again.release().unwrap(), Released::Freed);
+    });
+}
+
+/// A second one would count tokens of its own.
+#[test]
+fn a_table_that_is_found_is_not_made_again() {
+    watched(|| {
+        let database = Database::create();
+        let locks = DistributedLock::new(database.store());
+        let first = locks.lock("report").unwrap().fencing_token();
+        database.execute("CREATE SCHEMA AUTHORIZATION CURRENT_USER");
+        database.store().create_table().unwrap();
+        assert!(DistributedLock::new(database.store()).lock("report").unwrap().fencing_token() > first);
+    });
+}
