@@ -1,7 +1,10 @@
 //! Many who want the same keys.
 
+use std::num::NonZeroU32;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use perkey::distributed::DistributedSemaphore;
 
 use super::{locks, long, queue};
 use crate::etcd_server::{Etcd, until};
@@ -45,4 +48,27 @@ fn a_hundred_who_wait_do_not_hammer_the_server() {
     });
     assert_eq!(etcd.leftovers(), (vec![], 0));
     until("nobody watches any more", || etcd.watchers(0) == 0);
+}
+
+/// Who waits for a permit looks by itself only every five to ten seconds.
+#[test]
+fn a_permit_that_is_given_back_wakes_who_waits() {
+    let etcd = Etcd::start();
+    let permits = || DistributedSemaphore::with_options(etcd.store(), NonZeroU32::new(2).unwrap(), long());
+    let wake = |_| {
+        let (here, there) = (permits(), permits());
+        let (first, _second) = (here.acquire("report").unwrap(), here.acquire("report").unwrap());
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                drop(there.acquire("report").unwrap());
+                Instant::now()
+            });
+            until("it watches", || etcd.watchers(0) == 1);
+            let begin = Instant::now();
+            drop(first);
+            waiter.join().unwrap() - begin
+        })
+    };
+    let took: Vec<Duration> = (0..3).map(wake).collect();
+    assert!(took.iter().any(|took| *took < Duration::from_secs(4)), "woken after {took:?}");
 }

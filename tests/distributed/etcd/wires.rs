@@ -54,6 +54,29 @@ fn a_request_that_comes_late_is_given_back_too() {
     until("nothing is left", || etcd.leftovers() == (vec![], 0));
 }
 
+/// However long the reply takes to come.
+#[test]
+fn a_renewal_is_reckoned_from_when_it_was_asked_for() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::to(etcd.port(0));
+    let ttl = Duration::from_secs(20);
+    let lease = behind(&proxy, LeaseOptions::new().ttl(ttl).renew(false)).lock("report").unwrap();
+    let (waited, remaining) = thread::scope(|scope| {
+        let before = proxy.replied();
+        proxy.replies(Bytes::Wait);
+        let renewing = scope.spawn(|| lease.renew());
+        until("it was renewed", || proxy.replied() > before);
+        let known = Instant::now();
+        // More than the margin for clocks, and less than a request may take.
+        thread::sleep(Duration::from_millis(800));
+        proxy.replies(Bytes::Pass);
+        assert!(renewing.join().unwrap().unwrap());
+        let remaining = lease.remaining().unwrap();
+        (known.elapsed(), remaining)
+    });
+    assert!(remaining <= ttl - waited, "{remaining:?} remain, {waited:?} after it was renewed");
+}
+
 /// Those to the lease, the key, the look and the end of the lease.
 #[test]
 fn wherever_replies_begin_to_vanish_nothing_is_left() {
